@@ -30,6 +30,7 @@ pub(crate) fn run(input: &[u8]) {
             serial: vec![1; 16],
             common_names: lines.next().into_iter().collect(),
             uris: lines.collect(),
+            dns_names: Vec::new(),
             validity: Validity { not_before: Timestamp(0), not_after: Timestamp(100) },
             ca: false,
             client_auth: true,

@@ -13,7 +13,8 @@ const ENUM_FIELDS: [(&str, &str); 6] = [
 ];
 
 /// Messages with a private key: their `Debug` is written by hand and omits it.
-const SECRET_MESSAGES: [&str; 1] = ["smc.admin.v1.BootstrapResponse"];
+const SECRET_MESSAGES: [&str; 2] =
+    ["smc.admin.v1.BootstrapResponse", "smc.admin.v1.GetGatewayCertificateResponse"];
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-changed=smc");

@@ -41,6 +41,12 @@ impl fmt::Debug for admin::v1::BootstrapResponse {
     }
 }
 
+impl fmt::Debug for admin::v1::GetGatewayCertificateResponse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GetGatewayCertificateResponse").field("serial", &self.serial).finish_non_exhaustive()
+    }
+}
+
 /// A generated enum, whose values have names.
 trait Named: TryFrom<i32> + Default {
     /// The prefix of all names.

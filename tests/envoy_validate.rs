@@ -16,12 +16,12 @@ use envoy_types::pb::envoy::config::bootstrap::v3::{
     Bootstrap, LayeredRuntime, RuntimeLayer, bootstrap::StaticResources, runtime_layer::LayerSpecifier,
 };
 use envoy_types::pb::envoy::config::cluster::v3::{Cluster, cluster};
-use envoy_types::pb::envoy::config::core::v3::{TransportSocket, transport_socket};
+use envoy_types::pb::envoy::config::core::v3::{TransportSocket, TypedExtensionConfig, transport_socket};
 use envoy_types::pb::envoy::config::endpoint::v3::ClusterLoadAssignment;
 use envoy_types::pb::envoy::config::listener::v3::{FilterChain, Listener, filter};
 use envoy_types::pb::envoy::config::route::v3::RouteConfiguration;
 use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::{
-    HttpConnectionManager, http_connection_manager::RouteSpecifier,
+    HttpConnectionManager, http_connection_manager::RouteSpecifier, http_filter,
 };
 use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3 as tls;
 use envoy_types::pb::google::protobuf::{Any, Struct, Value, value};
@@ -31,10 +31,11 @@ use serde_json::json;
 use smc_api::smi;
 use smc_authority::pki::CONTROLLER_IDENTITY;
 use smc_mesh::lint;
+use smc_model::rate_limit::is_status;
 use smc_model::sidecar_settings::LocalProxyMode;
 use smc_sidecar::bootstrap;
 use smc_sidecar::injection::{self, Drawn, Settings, Site};
-use smc_testkit::mesh::{group, meshes, view};
+use smc_testkit::mesh::{group, meshes, upstream_setting, view};
 use smc_types::ids::{ProxyName, ProxyUuid, ReplicaId, WorkloadId};
 use smc_xds::resource::ResourceType;
 use smc_xds::served_state::View;
@@ -46,6 +47,8 @@ fn static_bootstrap(view: &View) -> Bootstrap {
         decode::<RouteConfiguration>(view, ResourceType::Route)
             .map(|route| (route.name.clone(), route))
             .collect();
+    let extensions = decode::<TypedExtensionConfig>(view, ResourceType::ExtensionConfig);
+    let extensions = extensions.map(|extension| (extension.name.clone(), extension)).collect();
     let mut clusters: Vec<Cluster> = decode(view, ResourceType::Cluster).collect();
     for cluster in &mut clusters {
         if let Some(eds) = cluster.eds_cluster_config.take() {
@@ -65,7 +68,7 @@ fn static_bootstrap(view: &View) -> Bootstrap {
             local_secrets::<tls::DownstreamTlsContext>(chain.transport_socket.as_mut(), |context| {
                 &mut context.common_tls_context
             });
-            inline_routes(chain, &routes);
+            inline(chain, &routes, &extensions);
         }
     }
     let secrets = decode(view, ResourceType::Secret).collect();
@@ -115,7 +118,11 @@ fn local_secrets<T: Message + Name + Default>(
     *any = pack_any(context);
 }
 
-fn inline_routes(chain: &mut FilterChain, routes: &BTreeMap<String, RouteConfiguration>) {
+fn inline(
+    chain: &mut FilterChain,
+    routes: &BTreeMap<String, RouteConfiguration>,
+    extensions: &BTreeMap<String, TypedExtensionConfig>,
+) {
     for filter in &mut chain.filters {
         let Some(filter::ConfigType::TypedConfig(any)) = filter.config_type.as_mut() else { continue };
         if any.type_url != HttpConnectionManager::type_url() {
@@ -125,6 +132,12 @@ fn inline_routes(chain: &mut FilterChain, routes: &BTreeMap<String, RouteConfigu
         if let Some(RouteSpecifier::Rds(rds)) = &manager.route_specifier {
             let route = routes.get(&rds.route_config_name).expect("RDS name is served").clone();
             manager.route_specifier = Some(RouteSpecifier::RouteConfig(route));
+        }
+        for filter in &mut manager.http_filters {
+            if let Some(http_filter::ConfigType::ConfigDiscovery(_)) = &filter.config_type {
+                let config = extensions.get(&filter.name).expect("ECDS name is served").typed_config.clone();
+                filter.config_type = config.map(http_filter::ConfigType::TypedConfig);
+            }
         }
         *any = pack_any(manager);
     }
@@ -277,6 +290,24 @@ fn the_programs_of_expressions_that_smc_takes_fit_into_envoys_bound() {
     bootstrap.layered_runtime = None;
     let said = judge_snapshot(&bootstrap).unwrap_err();
     assert!(said.contains("program size"), "{said}");
+}
+
+#[test]
+fn envoy_takes_each_status_and_header_of_an_answer_above_a_limit() {
+    let (root, chain, key) = certificates();
+    let statuses: Vec<_> = (400..=599_u16).filter(|status| is_status(*status)).collect();
+    let text: String = (b' '..=b'~').map(char::from).collect();
+    let header = json!([{"name": "!#$%&'*+-.^_`|~09az", "value": text}]);
+    let limit = |status: u16| {
+        let rate = json!({"requests": 1, "unit": "second", "responseStatusCode": status, "responseHeadersToAdd": header});
+        json!({"path": format!("/{status}"), "rateLimit": {"local": rate}})
+    };
+    let routes: Vec<_> = statuses.iter().map(|status| limit(*status)).collect();
+    let mut mesh = meshes::all().remove(0);
+    mesh.inputs.push(upstream_setting("shop/statuses", "b", json!({"httpRoutes": routes})));
+    let view = view(&mesh.compile(&root, &chain, &key), "shop/b1").unwrap();
+    assert!(view.all(ResourceType::ExtensionConfig).count() >= statuses.len());
+    assert_eq!(judge_snapshot(&static_bootstrap(&view)), Ok(()));
 }
 
 #[test]

@@ -157,6 +157,14 @@ fn good(kind: Kind, key: Key, mark: u32) -> String {
         EffectiveKind::IngressBackend => format!(
             r#","spec":{{"backends":[{{"name":"o1","port":{{"number":{mark},"protocol":"http"}}}}],"sources":[{{"kind":"IPRange","name":"10.0.0.0/8"}}]}}"#
         ),
+        EffectiveKind::Retry => format!(
+            r#","spec":{{"source":{{"kind":"ServiceAccount","name":"o1","namespace":"{namespace}"}},"destinations":[{{"kind":"Service","name":"o1","namespace":"{namespace}"}}],"retryPolicy":{{"retryOn":"5xx","perTryTimeout":"{mark}ms"}}}}"#,
+            namespace = namespace_name(key.0)
+        ),
+        EffectiveKind::UpstreamTrafficSetting => format!(
+            r#","spec":{{"host":"o1.{}.svc.cluster.local","connectionSettings":{{"tcp":{{"maxConnections":{mark}}}}}}}"#,
+            namespace_name(key.0)
+        ),
         EffectiveKind::MeshConfig => {
             format!(r#","spec":{{"traffic":{{"outboundPortExclusionList":[{mark}]}}}}"#)
         }

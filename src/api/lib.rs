@@ -16,6 +16,7 @@ pub mod object;
 pub mod osm;
 mod reading;
 mod schema;
+mod service_name;
 pub mod smi;
 
 use kind::CustomKind;

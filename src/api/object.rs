@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use crate::osm::{IngressBackend, MeshConfig};
+use crate::osm::{IngressBackend, MeshConfig, Retry, UpstreamTrafficSetting};
 use crate::smi::{HttpRouteGroup, TcpRoute, TrafficSplit, TrafficTarget, UdpRoute};
 use smc_model::topology::{EndpointSlice, Namespace, Service, Workload};
 use smc_types::ids::{NamespacedName, ServiceAccountId};
@@ -38,6 +38,10 @@ pub enum Object {
     MeshConfig(NamespacedName, MeshConfig),
     /// An OSM IngressBackend.
     IngressBackend(Arc<IngressBackend>),
+    /// An OSM Retry.
+    Retry(Arc<Retry>),
+    /// An OSM UpstreamTrafficSetting.
+    UpstreamTrafficSetting(Arc<UpstreamTrafficSetting>),
 }
 
 impl Object {
@@ -56,6 +60,8 @@ impl Object {
             Self::TrafficSplit(split) => (Kind::TrafficSplit, &split.id),
             Self::MeshConfig(name, _) => (Kind::MeshConfig, name),
             Self::IngressBackend(backend) => (Kind::IngressBackend, &backend.id),
+            Self::Retry(retry) => (Kind::Retry, &retry.id),
+            Self::UpstreamTrafficSetting(setting) => (Kind::UpstreamTrafficSetting, &setting.id),
         };
         ObjectRef::Namespaced(kind, name.clone())
     }
@@ -82,6 +88,18 @@ impl From<TrafficTarget> for Object {
 impl From<IngressBackend> for Object {
     fn from(backend: IngressBackend) -> Self {
         Self::IngressBackend(Arc::new(backend))
+    }
+}
+
+impl From<Retry> for Object {
+    fn from(retry: Retry) -> Self {
+        Self::Retry(Arc::new(retry))
+    }
+}
+
+impl From<UpstreamTrafficSetting> for Object {
+    fn from(setting: UpstreamTrafficSetting) -> Self {
+        Self::UpstreamTrafficSetting(Arc::new(setting))
     }
 }
 

@@ -12,6 +12,8 @@ use crate::kind::CustomKind;
 
 pub use ingress_backend::{IngressBackend, read_ingress_backend};
 pub use mesh_config::{MeshConfig, read_mesh_config};
+pub use retry::{Retry, read_retry};
+pub use upstream_traffic_setting::{UpstreamTrafficSetting, read_upstream_traffic_setting};
 
 /// The kinds.
 pub const KINDS: &[CustomKind] = &[

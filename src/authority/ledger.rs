@@ -8,7 +8,7 @@
 //!
 //! ```text
 //! rules, authority, record, placement ◄ outcome ◄ bounds, command, time, places ◄ state, forgotten ◄
-//! agreement, signed, rekey, proxies, services, ca_rotation, replicas ◄ apply
+//! agreement, signed, rekey, proxies, services, gateways, ca_rotation, replicas ◄ apply
 //! ```
 
 mod agreement;
@@ -19,6 +19,7 @@ mod bounds;
 mod ca_rotation;
 mod command;
 mod forgotten;
+mod gateways;
 mod outcome;
 mod placement;
 mod places;
@@ -37,21 +38,22 @@ pub use announcement::Announcement;
 pub use authority::{Authority, CaCertificate, FormerIssuing, FormerRoot, NextRoot, SignedFor};
 pub use bounds::{
     CLOCK_TOLERANCE, MAX_ACKNOWLEDGING, MAX_CERTIFICATES_PER_PROXY, MAX_CONTROLLER_CERTIFICATES,
-    MAX_FORGOTTEN_TOGETHER, MAX_FORMER_ISSUING, MAX_NAMES, MAX_PEM_LEN, MAX_PROXY_CERTIFICATES,
+    MAX_FORGOTTEN_TOGETHER, MAX_FORMER_ISSUING, MAX_GATEWAYS, MAX_NAMES, MAX_PEM_LEN, MAX_PROXY_CERTIFICATES,
     MAX_REKEYED_TOGETHER, MAX_RELEASED_PER_PROXY, MAX_RELEASED_TOGETHER, MAX_REPLICAS, MAX_SEALED_LEN,
     MAX_SERVICE_ACCOUNTS, MAX_SERVICE_ACCOUNTS_PER_NAMESPACE, MAX_SUPERSEDED, MAX_UNCLAIMED_PER_PROXY,
     PRUNE_MARGIN, RELEASED_KEPT, TIME_KEPT, TIME_TO_CLAIM, UNUSED_KEPT,
 };
 pub use command::{
-    AcknowledgeRoot, AgreeOnTime, CancelRoot, Command, EndControllerIssuer, ForgetReplica, ForgetService,
-    GENERATION, HastenRoot, Operation, PHASES, RecordControllerCertificate, RecordProxyCertificate,
-    RecordServiceCertificate, RotateIssuing, SetReplicaPhase, SignWithNextRoot, TrustRoot,
+    AcknowledgeRoot, AgreeOnTime, CancelRoot, Command, EndControllerIssuer, ForgetGateway, ForgetReplica,
+    ForgetService, GENERATION, HastenRoot, Operation, PHASES, RecordControllerCertificate,
+    RecordGatewayCertificate, RecordProxyCertificate, RecordServiceCertificate, RotateIssuing,
+    SetReplicaPhase, SignWithNextRoot, TrustRoot,
 };
 pub use outcome::{Outcome, Rejection, Reply};
 pub use placement::{Placement, ReplicaPhase, ReplicaRecord};
 pub use record::{
-    ControllerCertificateRecord, KeyOwner, ProxyCertificateRecord, ProxyCertificateState, RekeyedKey,
-    ServiceCertificateRecord, SupersededCertificate,
+    ControllerCertificateRecord, GatewayCertificateRecord, KeyOwner, ProxyCertificateRecord,
+    ProxyCertificateState, RekeyedKey, ServiceCertificateRecord, SupersededCertificate,
 };
 pub use rules::Rules;
 pub use signed::Signed;

@@ -5,6 +5,7 @@
 
 mod ca_rotation;
 mod founding;
+mod gateways;
 mod issuing;
 mod new_ca;
 mod rekey;

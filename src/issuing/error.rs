@@ -6,7 +6,7 @@ use smc_authority::ledger::Rejection;
 use smc_authority::pki::{InvalidLifetime, IssuerEnding, SerialNumber};
 use smc_host::env::NoEntropy;
 use smc_raft::ProposeError;
-use smc_types::ids::{ProxyName, ServiceAccountId, TrustDomain};
+use smc_types::ids::{NamespacedName, ProxyName, ServiceAccountId, TrustDomain};
 use thiserror::Error;
 
 use super::clock::ClockError;
@@ -28,6 +28,12 @@ pub enum CaOperation {
     IssueService(ServiceAccountId),
     /// Reading the current service certificate with its key.
     ReadService(ServiceAccountId),
+    /// Issuing the certificate of a gateway.
+    IssueGateway(NamespacedName),
+    /// Reading the current certificate of a gateway with its key.
+    ReadGateway(NamespacedName),
+    /// Forgetting the certificate of a gateway.
+    ForgetGateway(NamespacedName),
     /// Issuing a proxy certificate.
     IssueProxy(ProxyName),
     /// Issuing a controller's certificate.
@@ -90,6 +96,11 @@ impl fmt::Display for CaOperation {
             Self::UnsealCa(ca) => write!(f, "the CA {ca}"),
             Self::IssueService(account) => write!(f, "a service certificate for {account}"),
             Self::ReadService(account) => write!(f, "the service certificate of {account}"),
+            Self::IssueGateway(secret) => write!(f, "a certificate for the gateway with the Secret {secret}"),
+            Self::ReadGateway(secret) => write!(f, "the certificate of the gateway with the Secret {secret}"),
+            Self::ForgetGateway(secret) => {
+                write!(f, "forgetting the certificate of the gateway with the Secret {secret}")
+            }
             Self::IssueProxy(proxy) => write!(f, "a proxy certificate for {proxy}"),
             Self::IssueController => write!(f, "a controller certificate"),
             Self::Claim(serial) => write!(f, "the claim of proxy certificate {serial}"),

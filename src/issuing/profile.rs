@@ -2,6 +2,7 @@
 //!
 //! Owns the extensions and key usages. [`smc_authority::pki`] decides names and times.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use rcgen::string::Ia5String;
@@ -66,6 +67,17 @@ pub(super) fn service(
 pub(super) fn proxy(proxy: &ProxyName, serial: SerialNumber, validity: &Validity) -> Profile {
     let mut params = leaf(serial, validity)?;
     params.distinguished_name.push(DnType::CommonName, proxy.to_string());
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+    Ok(params)
+}
+
+/// A gateway's certificate: DNS names alone, for clients only. It has no URI, so that no peer accepts it as
+/// an SVID, and no Common Name, so that it is no proxy's.
+pub(super) fn gateway(names: &BTreeSet<String>, serial: SerialNumber, validity: &Validity) -> Profile {
+    let mut params = leaf(serial, validity)?;
+    for name in names {
+        params.subject_alt_names.push(SanType::DnsName(Ia5String::try_from(name.as_str())?));
+    }
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
     Ok(params)
 }

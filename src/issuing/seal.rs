@@ -36,6 +36,8 @@ pub enum Purpose {
     Issuing,
     /// A service certificate's key.
     Service,
+    /// The key of a gateway's certificate.
+    Gateway,
 }
 
 /// The certificate that a sealed key belongs to. Opening needs the same context as sealing.
@@ -43,7 +45,7 @@ pub enum Purpose {
 pub struct SealContext<'a> {
     /// The use of the key.
     pub purpose: Purpose,
-    /// The owner: a trust domain or an identity.
+    /// The owner: a trust domain, an identity, or the Secret of a gateway.
     pub name: &'a str,
     /// The serial number of the certificate.
     pub serial: SerialNumber,
@@ -224,6 +226,7 @@ fn aad(context: SealContext<'_>) -> Aad<Vec<u8>> {
         Purpose::Root => b"root",
         Purpose::Issuing => b"issuing",
         Purpose::Service => b"service",
+        Purpose::Gateway => b"gateway",
     };
     Aad::from(
         [b"smc sealed key 1\0", purpose, b"\0", context.serial.as_bytes(), context.name.as_bytes()].concat(),

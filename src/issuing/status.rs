@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
-use smc_authority::ledger::{Authority, Ledger, NextRoot, ProxyCertificateState, Signed};
+use smc_authority::ledger::{
+    Authority, GatewayCertificateRecord, Ledger, NextRoot, ProxyCertificateState, Signed,
+};
 use smc_authority::pki::{Lifetimes, SerialNumber, Validity};
 use smc_authority::rules::ca_warnings;
 use smc_types::ids::TrustDomain;
@@ -111,6 +113,8 @@ pub enum IssuedKind {
     Proxy,
     /// A controller.
     Controller,
+    /// A gateway.
+    Gateway,
 }
 
 /// One certificate on record.
@@ -265,6 +269,17 @@ pub(super) fn list(ledger: &Ledger, now: Timestamp) -> Vec<Issued> {
             issuer: record.issuer,
             not_before: record.validity.not_before,
             not_after: record.validity.not_after,
+            state: None,
+        });
+    }
+    for (secret, GatewayCertificateRecord { certificate, .. }) in ledger.gateway_certificates() {
+        all.push(Issued {
+            kind: IssuedKind::Gateway,
+            name: secret.to_string(),
+            serial: certificate.serial,
+            issuer: certificate.issuer,
+            not_before: certificate.validity.not_before,
+            not_after: certificate.validity.not_after,
             state: None,
         });
     }

@@ -6,6 +6,7 @@ mod clocks;
 mod disk;
 mod fake;
 mod founding;
+mod gateways;
 mod intercepted;
 mod issuing;
 mod rekey;
@@ -18,7 +19,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use smc_authority::ledger::{Command, LedgerOperation, Rules, UseRules};
 use smc_authority::pki::Lifetimes;
+use smc_authority::rules::WantedGateway;
 use smc_host::env::Env;
 use smc_host::env::fixed::{self, SettableClock};
 use smc_raft::{Group, GroupError, ReplicatedLedger, StorageError};
@@ -55,9 +58,14 @@ async fn ledger(dir: &Path) -> Arc<dyn ReplicatedLedger> {
 
 /// The ledger of a single replica. Waits until an earlier owner has closed it.
 async fn group(path: &Path) -> Group {
+    group_in(path, &Env::system()).await
+}
+
+/// As [`group`], with the clock of this environment.
+async fn group_in(path: &Path, env: &Env) -> Group {
     let patience = Patience { limit: Duration::from_mins(1), pause: Duration::from_millis(10) };
     eventually(patience, "the ledger", async || {
-        match Group::alone(ReplicaId(0), disk::storage(path), &Env::system()).await {
+        match Group::alone(ReplicaId(0), disk::storage(path), env).await {
             Err(GroupError::Storage(error)) if matches!(*error, StorageError::Locked { .. }) => Err(error),
             started => Ok(started.unwrap()),
         }
@@ -100,6 +108,24 @@ fn account(name: &str) -> ServiceAccountId {
 fn proxy(name: &str) -> ProxyName {
     let workload = WorkloadId::new("bookstore", name).unwrap();
     ProxyName::new(ProxyUuid::derived(&workload), "bookstore").unwrap()
+}
+
+/// What asks for a certificate of a gateway with these names, of a day.
+fn gateway(names: &[&str]) -> Arc<WantedGateway> {
+    let names = names.iter().map(|&name| name.to_owned()).collect();
+    Arc::new(WantedGateway { secret: "ingress/gateway".parse().unwrap(), names, lifetime: DAY })
+}
+
+/// A CA whose replica has the clock that it has, and that uses the latest rules of the ledger.
+async fn latest_ca(dir: &Path, start: Timestamp, seed: u64) -> TestCa {
+    let (env, clock) = fixed::env(start, seed);
+    let keys = Arc::new(LocalKey::load_or_create(&dir.join("kek"), true, &env).unwrap());
+    let ledger: Arc<dyn ReplicatedLedger> = Arc::new(group_in(&dir.join("ledger"), &env).await);
+    let ca = BuiltinCa::open(ledger, keys, env.clone(), settings("cluster.local")).await.unwrap();
+    ca.agree_on_time([(0, start)].into()).await.unwrap();
+    let command = Command { at: start, operation: UseRules(Rules::LATEST).into_operation() };
+    ca.ledger().propose(vec![command]).await.unwrap().pop().unwrap().unwrap();
+    TestCa { ca: Arc::new(ca), env, clock }
 }
 
 fn names() -> ControllerNames {

@@ -41,13 +41,14 @@ pub fn peer_certificate(der: &[u8]) -> Result<PeerCertificate, UnreadableCertifi
         .map(|name| name.as_str().map(str::to_owned))
         .collect::<Result<_, _>>()
         .map_err(|_| UnreadableCertificate("its common name is not text"))?;
-    let mut uris = Vec::new();
+    let (mut uris, mut dns_names) = (Vec::new(), Vec::new());
     let names = certificate
         .subject_alternative_name()
         .map_err(|_| UnreadableCertificate("its alternative names are malformed"))?;
     for name in names.iter().flat_map(|names| &names.value.general_names) {
         match name {
             GeneralName::URI(uri) => uris.push((*uri).to_owned()),
+            GeneralName::DNSName(name) => dns_names.push((*name).to_owned()),
             GeneralName::Invalid(..) => {
                 return Err(UnreadableCertificate("one of its alternative names is malformed"));
             }
@@ -66,6 +67,7 @@ pub fn peer_certificate(der: &[u8]) -> Result<PeerCertificate, UnreadableCertifi
         serial: certificate.raw_serial().to_vec(),
         common_names,
         uris,
+        dns_names,
         validity: Validity {
             not_before: Timestamp(certificate.validity().not_before.timestamp()),
             not_after: Timestamp(certificate.validity().not_after.timestamp()),

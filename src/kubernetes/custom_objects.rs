@@ -9,7 +9,7 @@ use imbl::OrdMap;
 use smc_types::object_ref::ObjectRef;
 use smc_types::problem::Problem;
 
-use crate::crds::status::{Condition, ObjectStatus};
+use crate::crds::status::{COMMITTED, Condition, ERROR, ObjectStatus};
 
 /// Bytes of what is held of a status, as JSON. The longest that SMC writes takes 48 KiB: two messages of
 /// 4,000 characters, each of six bytes. What is longer SMC did not write, and writes over.
@@ -43,9 +43,10 @@ pub struct Marks {
 impl Marks {
     /// The marks of an object with this status, of which no more is held than what SMC wrote.
     pub fn new(generation: i64, uid: &str, status: ObjectStatus) -> Self {
-        let ObjectStatus { observed_generation, mut conditions, .. } = status;
+        let ObjectStatus { observed_generation, mut conditions, mut current_status, reason: _ } = status;
         conditions.retain(Condition::is_ours);
-        let written = ObjectStatus { observed_generation, conditions, ..ObjectStatus::default() };
+        current_status = current_status.filter(|said| [COMMITTED, ERROR].contains(&said.as_str()));
+        let written = ObjectStatus { observed_generation, conditions, current_status, reason: None };
         let written = Some(written).filter(|written| *written != ObjectStatus::default());
         let json = written.and_then(|written| serde_json::to_string(&written).ok());
         let json = json.filter(|json| json.len() <= MAX_WRITTEN_BYTES);

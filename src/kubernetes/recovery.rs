@@ -24,7 +24,7 @@ use smc_types::ids::MeshNamespace;
 use tokio::io::AsyncWriteExt;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::install::apply::is_not_found;
+use crate::install::apply::{is_not_found, replicas};
 use crate::install::controllers::SELECTOR;
 use crate::install::settings::other_key_secret;
 use crate::stateful_set::MAX_REPLICAS;
@@ -427,7 +427,7 @@ fn indented(said: &str) -> String {
 
 /// How many controllers are asked for; where they are stopped, how many the installation was given.
 fn asked_for(set: &Value) -> u64 {
-    let present = set.pointer("/spec/replicas").and_then(Value::as_u64).unwrap_or(1);
+    let present = replicas(set);
     let given = set["metadata"]["annotations"][REPLICAS].as_str().and_then(|given| given.parse().ok());
     if present > 0 { present } else { given.unwrap_or(1) }
 }

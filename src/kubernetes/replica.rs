@@ -18,6 +18,7 @@ use thiserror::Error;
 use tokio::sync::watch;
 
 use crate::custom_objects::CustomObjects;
+use crate::gateway_secret::ClusterSecrets;
 use crate::names::{CONVERSION_SERVICE, WEBHOOK_SERVICE};
 use crate::status::StatusWriter;
 use crate::webhook::body::Bodies;
@@ -48,6 +49,13 @@ pub struct Webhooks {
     pub images: SidecarImages,
     /// The objects whose status is written.
     pub custom: watch::Receiver<CustomObjects>,
+}
+
+impl Webhooks {
+    /// Where the certificates of gateways are kept.
+    pub fn gateway_secrets(&self) -> ClusterSecrets {
+        ClusterSecrets { client: self.client.clone(), mesh: self.mesh.clone() }
+    }
 }
 
 /// The webhooks cannot be served.

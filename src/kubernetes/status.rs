@@ -232,7 +232,7 @@ impl StatusWriter {
             let held = move |mesh: &Mesh| held(mesh.compiler.catalog(), &own, some);
             view.held.extend(self.mesh.about(held).await?);
         }
-        for problem in self.problems.between_objects() {
+        for problem in self.problems.beyond_reading() {
             add(&mut view.conflicts, problem);
         }
         let group_effect::Question { about, objects } =

@@ -6,7 +6,8 @@
 //! `apply` takes events, and `settle` works out what several of them affect (`pending` and `mentions` are
 //! what it needs for that); `index`, `backends` and `endpoint_budget` hold what follows from the objects. The
 //! queries: `query` for what exists, `inbound` for who may connect, `ingress` for what of outside the mesh
-//! may, `outbound` for what an identity may call, `splits` for the weights, `problems` for what is wrong.
+//! may, `outbound` for what an identity may call, `splits` for the weights, `upstream` for retries and
+//! back-pressure, `problems` for what is wrong.
 //! `intents` makes the values that translation reads, beside `topology`.
 
 mod addresses;
@@ -31,6 +32,7 @@ mod selection;
 mod settle;
 mod splits;
 mod topology;
+mod upstream;
 
 #[cfg(test)]
 pub(crate) mod fixtures;
@@ -48,7 +50,7 @@ pub use intents::OutboundIntents;
 pub use smc_api::object::{Object, SourceEvent};
 pub use topology::Topology;
 
-use smc_api::osm::{IngressBackend, MeshConfig};
+use smc_api::osm::{IngressBackend, MeshConfig, Retry, UpstreamTrafficSetting};
 use smc_api::smi::{HttpRouteGroup, TcpRoute, TrafficSplit, TrafficTarget, UdpRoute};
 use smc_model::topology::{EndpointSlice, Namespace, Service, Workload};
 use smc_types::ids::{MeshNamespace, NamespacedName, ServiceAccountId, ServiceId, TrustDomain, WorkloadId};
@@ -74,14 +76,13 @@ pub struct Catalog {
     traffic_splits: BTreeMap<NamespacedName, TrafficSplit>,
     mesh_configs: BTreeMap<NamespacedName, MeshConfig>,
     ingress_backends: BTreeMap<NamespacedName, Arc<IngressBackend>>,
+    retries: BTreeMap<NamespacedName, Arc<Retry>>,
+    upstream_settings: BTreeMap<NamespacedName, Arc<UpstreamTrafficSetting>>,
     index: index::Index,
     /// What events changed since the last ones were settled.
     pending: pending::Pending,
     /// What is wrong, as far as it was looked for.
     found: problems::found::Found,
-    /// Identities with a right that no object gives yet.
-    #[cfg(test)]
-    pub(crate) passing_through: BTreeSet<ServiceAccountId>,
 }
 
 impl Catalog {

@@ -13,10 +13,12 @@ mod bounds;
 pub(crate) mod fixtures;
 mod grants;
 mod ingress;
+mod ingress_check;
 mod suggestion;
 
 pub(crate) use bounds::match_bytes;
 pub use bounds::{Estimate, Fit, GrantSizes, MAX_IDENTITY, MAX_MESH, MAX_NAMESPACE};
 pub use grants::{Routes, allows_something, grant, grants};
 pub use ingress::{Opening, bytes as opening_bytes, chains as ingress_chains};
+pub use ingress_check::{DENIED, IngressAttempt, IngressCheck, IngressObstacle, check_ingress};
 pub use suggestion::{Call, Destinations, PortServers, Suggestion};

@@ -33,6 +33,7 @@ mod messages;
 mod outbound;
 mod proto;
 mod provenance;
+mod rate_limit;
 mod rbac;
 mod retry;
 mod route;

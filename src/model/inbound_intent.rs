@@ -3,15 +3,17 @@
 //! Owns the value of which the inbound half of a snapshot is made. Whatever a policy says of a callee is a
 //! field here, in the mesh's own words.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use smc_types::ids::{NamespacedName, ServiceAccountId};
+use smc_types::ids::{NamespacedName, ServiceAccountId, ServiceId};
 use smc_types::object_ref::ObjectRef;
 use smc_types::proxy_class::{AppProtocol, InboundPort};
 
+use crate::declared::Declared;
 use crate::http_match::HttpMatch;
 use crate::ingress::IngressChain;
+use crate::rate_limit::LocalRateLimits;
 use crate::sidecar_settings::{AccessLog, LocalProxyMode};
 
 /// What may reach the workloads of a class.
@@ -21,6 +23,8 @@ pub struct InboundIntent {
     pub ports: Vec<(InboundPort, InboundAccess)>,
     /// The ways from outside of the mesh to these ports, sorted.
     pub ingress: Vec<IngressChain>,
+    /// How many requests the services of the class's ports can bear over time; none without a limit.
+    pub limits: BTreeMap<ServiceId, Declared<Arc<LocalRateLimits>>>,
     /// The ports of the class for which there is no room. They are closed.
     pub without_room: Vec<InboundPort>,
     /// The TrafficTargets and IngressBackends for which there is no room. They allow nothing.

@@ -2,16 +2,22 @@
 //!
 //! Owns plain values with an order and no I/O: the platform's objects as the mesh sees them ([`topology`]),
 //! matches of requests ([`http_match`]) with their expressions ([`regex`]), the settings of sidecars
-//! ([`sidecar_settings`]), and what policy means for one identity: its intents, [`outbound_intent`] and
-//! [`inbound_intent`]. It knows neither the kinds in which they are declared nor Envoy.
+//! ([`sidecar_settings`]), when a request is sent again ([`retry_policy`]), what a service can bear
+//! ([`connection_settings`], [`rate_limit`]), and what policy means for one identity: its intents,
+//! [`outbound_intent`] and [`inbound_intent`]. It knows neither the kinds in which they are declared nor
+//! Envoy.
 
 pub mod cidr;
+pub mod connection_settings;
+pub mod declared;
 pub mod http_match;
 pub mod inbound_intent;
 pub mod ingress;
 pub mod outbound_intent;
 pub mod quantity;
+pub mod rate_limit;
 pub mod regex;
+pub mod retry_policy;
 pub mod shared;
 pub mod sidecar_settings;
 pub mod topology;

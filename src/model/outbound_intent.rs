@@ -9,7 +9,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use smc_types::ids::{ServiceAccountId, ServiceId};
 use smc_types::object_ref::ObjectRef;
 
+use crate::connection_settings::ConnectionSettings;
+use crate::declared::Declared;
 use crate::http_match::HttpMatch;
+use crate::retry_policy::RetryPolicy;
 use crate::shared::Shared;
 use crate::sidecar_settings::AccessLog;
 
@@ -20,6 +23,12 @@ pub type CallableServices = BTreeMap<ServiceId, BTreeSet<ServiceAccountId>>;
 /// The services whose calls do not all go to the service itself, with where they go, by port.
 pub type ServiceRoutes = BTreeMap<ServiceId, Shared<BTreeMap<u16, PortRoutes>>>;
 
+/// What services can bear of each caller.
+pub type ServiceLimits = BTreeMap<ServiceId, Declared<ConnectionSettings>>;
+
+/// When calls are sent again, by the service that is called.
+pub type ServiceRetries = BTreeMap<ServiceId, Declared<RetryPolicy>>;
+
 /// What an identity may call, and where its calls go.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct OutboundIntent {
@@ -27,6 +36,10 @@ pub struct OutboundIntent {
     pub services: Shared<CallableServices>,
     /// Where calls to them go, other than to the service that is called.
     pub routes: Shared<ServiceRoutes>,
+    /// What the services that it may call, and those that their splits lead to, can bear of each caller.
+    pub connections: Shared<ServiceLimits>,
+    /// When its calls to these services are sent again: its own policies.
+    pub retries: Shared<ServiceRetries>,
     /// Whether its calls to addresses that no service has go there as they are.
     pub passthrough: bool,
     /// What of its calls the sidecar logs.
@@ -40,6 +53,13 @@ pub struct PortRoutes {
     pub routes: Vec<Route>,
     /// The objects that say so.
     pub declared_by: BTreeSet<ObjectRef>,
+}
+
+impl PortRoutes {
+    /// The services that any route leads to.
+    pub fn backends(&self) -> impl Iterator<Item = &ServiceId> {
+        self.routes.iter().flat_map(|route| &route.backends).map(|(service, _)| service)
+    }
 }
 
 /// The calls that a route takes, and where they go.

@@ -73,6 +73,8 @@ fn count(ledger: &Ledger, wanted: &WantedCertificates, metrics: &Metrics) {
     metrics.certificates("proxy_released", proxies.released);
     metrics.certificates("service", ledger.service_certificates().count());
     metrics.certificate_expiry("service", earliest_service_end(wanted, ledger));
+    let gateways = ledger.gateway_certificates().map(|(_, record)| record.certificate.validity.not_after);
+    metrics.certificate_expiry("gateway", gateways.min());
     let authority = ledger.authority();
     metrics.certificate_expiry("root", authority.map(|authority| authority.root.validity.not_after));
     metrics.certificate_expiry("issuing", authority.map(|authority| authority.issuing.validity.not_after));

@@ -18,9 +18,12 @@ mod clock_watch;
 pub mod config;
 pub mod enroll;
 mod followers;
+pub mod gateway_keeper;
 mod health;
 mod http;
 mod last_known_age;
+#[cfg(test)]
+mod lone_ca;
 pub mod metrics;
 pub mod probes;
 pub mod problems;
@@ -59,6 +62,7 @@ use crate::certificate_metrics::CertificateMetrics;
 use crate::clock_watch::ClockWatch;
 use crate::config::{Config, SidecarLimits};
 use crate::enroll::Enroller;
+use crate::gateway_keeper::GatewayKeeper;
 use crate::last_known_age::LastKnownAge;
 use crate::metrics::Metrics;
 use crate::problems::Problems;
@@ -236,6 +240,13 @@ pub struct Opened {
 }
 
 impl Opened {
+    /// The keeper of gateways' certificates, which the caller starts with what its platform keeps them in.
+    pub fn gateway_keeper(&self) -> GatewayKeeper {
+        let Replica { env, group, ca, .. } = self.replica.clone();
+        let (declared, problems) = (self.mesh.gateway.clone(), self.mesh.problems.clone());
+        GatewayKeeper { ca, group, declared, problems, env }
+    }
+
     /// What further parts of the replica are made of.
     pub fn parts(&self) -> Parts {
         let issuer = self.replica.issuer();

@@ -2,7 +2,8 @@
 //!
 //! Owns the one list of them. Each writer replaces its own part: sources the objects that they cannot
 //! read, the compiler the problems between objects, each xDS stream the resources that its proxy rejected,
-//! and the watch over the sidecars the one problem of those that are connected to no replica.
+//! the watch over the sidecars the one problem of those that are connected to no replica, and the keeper of
+//! gateways' certificates what it could not do.
 //! The metric `smc_problems` and `smc mesh problems` read the whole list.
 //!
 //! A rejected resource is reported on the objects that it is made of, since one of them must
@@ -46,6 +47,8 @@ struct Parts {
     injection: Vec<Problem>,
     /// Of the sidecars together.
     sidecars: Option<Problem>,
+    /// Of the certificates of gateways.
+    gateways: Option<Problem>,
     /// By the pod of the proxy, then by stream. Shared, so that a reader holds the lock for a moment only.
     rejections: BTreeMap<WorkloadId, BTreeMap<u64, Arc<[Rejection]>>>,
     /// How many rejections there are in all streams.
@@ -82,9 +85,19 @@ impl Problems {
 
     /// Replaces the problem of the sidecars together.
     pub(crate) fn set_sidecars(&self, problem: Option<Problem>) {
+        self.set(problem, |parts| &mut parts.sidecars);
+    }
+
+    /// Replaces the problem of the certificates of gateways.
+    pub(crate) fn set_gateways(&self, problem: Option<Problem>) {
+        self.set(problem, |parts| &mut parts.gateways);
+    }
+
+    fn set(&self, problem: Option<Problem>, part: fn(&mut Parts) -> &mut Option<Problem>) {
         let mut parts = self.parts();
-        if parts.sidecars != problem {
-            parts.sidecars = problem;
+        let part = part(&mut parts);
+        if *part != problem {
+            *part = problem;
             self.changed.notify_one();
         }
     }
@@ -101,9 +114,8 @@ impl Problems {
     pub(crate) fn all(&self) -> Vec<Problem> {
         let (mut all, rejections) = {
             let parts = self.parts();
-            let all =
-                parts.sources.iter().chain(&parts.compiler).chain(&parts.injection).chain(&parts.sidecars);
-            let all: BTreeSet<_> = all.cloned().collect();
+            let all = parts.sources.iter().chain(&parts.compiler).chain(&parts.injection);
+            let all: BTreeSet<_> = all.chain(&parts.sidecars).chain(&parts.gateways).cloned().collect();
             let streams = parts.rejections.iter().flat_map(|(workload, streams)| {
                 streams.values().map(|rejections| (workload.clone(), Arc::clone(rejections)))
             });
@@ -118,9 +130,11 @@ impl Problems {
         all.into_iter().collect()
     }
 
-    /// The problems between objects, as the compiler found them last.
-    pub fn between_objects(&self) -> Vec<Problem> {
-        self.parts().compiler.clone()
+    /// The problems of objects that show in none of them alone: those between objects, as the compiler found
+    /// them last, and what became of the certificate that one asks for.
+    pub fn beyond_reading(&self) -> Vec<Problem> {
+        let parts = self.parts();
+        parts.compiler.iter().chain(&parts.gateways).cloned().collect()
     }
 
     /// The problems of resources that proxies rejected, at most [`MAX_REJECTION_PROBLEMS`].

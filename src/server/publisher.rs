@@ -10,11 +10,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use smc_authority::pki::{ServiceCertificate, TrustBundle};
-use smc_authority::rules::WantedCertificates;
+use smc_authority::rules::{IngressGateway, WantedCertificates};
 use smc_host::tasks::Tasks;
 use smc_host::timer::until;
 use smc_mesh::translate::{Compiler, Input};
-use smc_types::ids::ServiceAccountId;
+use smc_types::ids::{NamespacedName, ServiceAccountId};
 use smc_types::problem::Problem;
 use smc_xds::served_state::ServedState;
 use thiserror::Error;
@@ -118,10 +118,21 @@ pub(crate) struct Published {
     pub(crate) followers: Followers,
     /// The identities that need a certificate, and its lifetime.
     pub(crate) wanted: watch::Receiver<WantedCertificates>,
+    /// Whether a gateway needs a certificate; `None` until the sources have synced.
+    pub(crate) gateway: watch::Receiver<Option<DeclaredGateway>>,
     /// The problems of the mesh.
     pub(crate) problems: Problems,
     /// For queries.
     pub(crate) mesh: MeshHandle,
+}
+
+/// What the mesh declares of a gateway's certificate.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct DeclaredGateway {
+    /// The MeshConfig in force.
+    pub(crate) by: Option<NamespacedName>,
+    /// The certificate.
+    pub(crate) certificate: IngressGateway,
 }
 
 /// The task.
@@ -134,6 +145,7 @@ pub(crate) struct Publisher {
     /// When the latest state was published, until the next one is due.
     published: Option<Instant>,
     wanted: watch::Sender<WantedCertificates>,
+    gateway: watch::Sender<Option<DeclaredGateway>>,
     synced: bool,
     /// When the problems are to be collected, after a change.
     problems_due: Option<Instant>,
@@ -164,6 +176,7 @@ impl Publisher {
         let (query_sender, queries) = mpsc::channel(MAX_QUERIES);
         let (served_sender, served) = watch::channel(None);
         let (wanted_sender, wanted) = watch::channel(WantedCertificates::default());
+        let (gateway_sender, gateway) = watch::channel(None);
         let problems = Problems::default();
         let followers = Followers::default();
         let publisher = Self {
@@ -174,6 +187,7 @@ impl Publisher {
             followers: followers.clone(),
             published: None,
             wanted: wanted_sender,
+            gateway: gateway_sender,
             synced: false,
             problems_due: None,
             mesh_changed: false,
@@ -185,7 +199,7 @@ impl Publisher {
         (
             publisher,
             senders,
-            Published { served, followers, wanted, problems, mesh: MeshHandle(query_sender) },
+            Published { served, followers, wanted, gateway, problems, mesh: MeshHandle(query_sender) },
         )
     }
 
@@ -281,7 +295,7 @@ impl Publisher {
         }
     }
 
-    /// Publishes the identities in the mesh and the lifetime from MeshConfig, if either has changed.
+    /// Publishes the certificates that the mesh needs, where they have changed.
     fn want_certificates(&self) {
         let catalog = self.mesh.compiler.catalog();
         let lifetime = catalog.mesh_config().service_cert_validity;
@@ -292,6 +306,19 @@ impl Publisher {
             }
             differ
         });
+        let revision = self.mesh.compiler.served_state().revision.clone();
+        let is_copy = revision.is_some_and(|revision| revision.copy.is_some());
+        // By a mesh of yesterday no gateway loses its certificate.
+        if self.synced && !is_copy {
+            let own = catalog.own_mesh_config();
+            let certificate = own.map(|(_, config)| config.ingress_gateway.clone()).unwrap_or_default();
+            let declared = Some(DeclaredGateway { by: own.map(|(name, _)| name.clone()), certificate });
+            self.gateway.send_if_modified(|gateway| {
+                let differ = *gateway != declared;
+                *gateway = declared;
+                differ
+            });
+        }
     }
 
     /// Counts the problems, and logs a change of them.

@@ -12,6 +12,7 @@ mod controller;
 mod crds;
 mod duration;
 mod end;
+mod ingress;
 mod inject;
 mod install;
 mod kek;
@@ -84,6 +85,9 @@ enum Command {
     /// The declared mesh: problems, services, policy.
     #[command(subcommand)]
     Mesh(mesh::MeshCommand),
+    /// See what of outside the mesh gets in
+    #[command(subcommand)]
+    Ingress(ingress::IngressCommand),
     /// The certificate authority.
     #[command(subcommand)]
     Ca(ca::CaCommand),
@@ -149,6 +153,7 @@ fn dispatch(command: Command, env: Env) -> Outcome {
             outcome
         }
         Command::Proxy(command) => one_thread()?.block_on(proxy::run(command)),
+        Command::Ingress(command) => one_thread()?.block_on(ingress::run(command)),
         Command::Mesh(command) => one_thread()?.block_on(mesh::run(command)),
         Command::Ca(command) => one_thread()?.block_on(ca::run(command)),
         Command::Cluster(command) => one_thread()?.block_on(cluster::run(command)),

@@ -193,19 +193,19 @@ kinds! {
         },
         /// OSM's backends of an ingress.
         IngressBackend = KindSpec { name: "IngressBackend", plural: "ingressbackends", letter: b'I', ..POLICY },
+        /// OSM's retries.
+        Retry = KindSpec { name: "Retry", plural: "retries", letter: b'R', ..POLICY },
+        /// OSM's limits of connections and requests.
+        UpstreamTrafficSetting = KindSpec {
+            name: "UpstreamTrafficSetting", plural: "upstreamtrafficsettings", letter: b'Z', ..POLICY
+        },
     }
     // They are checked, and nothing follows from them.
     checked {
         /// OSM's hosts outside of the mesh.
         Egress = KindSpec { name: "Egress", plural: "egresses", letter: b'G', ..POLICY },
-        /// OSM's retries.
-        Retry = KindSpec { name: "Retry", plural: "retries", letter: b'R', ..POLICY },
         /// OSM's access logs and traces.
         Telemetry = KindSpec { name: "Telemetry", plural: "telemetries", letter: b'Y', ..POLICY },
-        /// OSM's limits of connections and requests.
-        UpstreamTrafficSetting = KindSpec {
-            name: "UpstreamTrafficSetting", plural: "upstreamtrafficsettings", letter: b'Z', ..POLICY
-        },
     }
 }
 

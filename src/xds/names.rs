@@ -127,6 +127,11 @@ pub fn inbound(port: u16, protocol: AppProtocol) -> String {
     format!("inbound_{port}_{}", protocol.as_str())
 }
 
+/// A filter that limits the rate of requests on a filter chain, by the first limit in it.
+pub fn rate_limit(chain: &str, first: &str) -> String {
+    format!("rate_limit_{chain}_{first}")
+}
+
 /// The filter chain, and the route configuration, of connections from an ingress to a port of the
 /// application.
 pub fn ingress(port: u16, transport: &str) -> String {

@@ -31,6 +31,8 @@ pub enum ResourceType {
     Cluster,
     /// `envoy.config.endpoint.v3.ClusterLoadAssignment` (EDS).
     Endpoint,
+    /// `envoy.config.core.v3.TypedExtensionConfig` (ECDS): a filter's configuration.
+    ExtensionConfig,
     /// `envoy.config.listener.v3.Listener` (LDS).
     Listener,
     /// `envoy.config.route.v3.RouteConfiguration` (RDS).
@@ -39,7 +41,8 @@ pub enum ResourceType {
 
 impl ResourceType {
     /// Every type, in make-before-break order.
-    pub const ALL: [Self; 5] = [Self::Secret, Self::Cluster, Self::Endpoint, Self::Listener, Self::Route];
+    pub const ALL: [Self; 6] =
+        [Self::Secret, Self::Cluster, Self::Endpoint, Self::ExtensionConfig, Self::Listener, Self::Route];
 
     /// The type URL in xDS requests and responses.
     pub const fn url(self) -> &'static str {
@@ -47,6 +50,7 @@ impl ResourceType {
             Self::Secret => "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret",
             Self::Cluster => "type.googleapis.com/envoy.config.cluster.v3.Cluster",
             Self::Endpoint => "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment",
+            Self::ExtensionConfig => "type.googleapis.com/envoy.config.core.v3.TypedExtensionConfig",
             Self::Listener => "type.googleapis.com/envoy.config.listener.v3.Listener",
             Self::Route => "type.googleapis.com/envoy.config.route.v3.RouteConfiguration",
         }
@@ -62,12 +66,20 @@ impl ResourceType {
         matches!(self, Self::Cluster | Self::Listener)
     }
 
+    /// Whether a client goes on with a resource that is gone for as long as it refers to it, and gets no
+    /// removal. Envoy's listeners refer to the configuration of a filter until the last of their connections
+    /// from before a change is drained; without it, they answer 500.
+    pub const fn outlasts_its_removal(self) -> bool {
+        matches!(self, Self::ExtensionConfig)
+    }
+
     /// A short name for logs, metrics and tables.
     pub const fn short(self) -> &'static str {
         match self {
             Self::Secret => "sds",
             Self::Cluster => "cds",
             Self::Endpoint => "eds",
+            Self::ExtensionConfig => "ecds",
             Self::Listener => "lds",
             Self::Route => "rds",
         }

@@ -29,6 +29,8 @@ pub struct Snapshot {
     pub clusters: OrdMap<Arc<str>, Arc<Resource>>,
     /// The EDS resources that the class may subscribe to: exactly those that its clusters refer to.
     pub endpoints: OrdSet<Arc<str>>,
+    /// ECDS.
+    pub extension_configs: OrdMap<Arc<str>, Arc<Resource>>,
     /// LDS.
     pub listeners: OrdMap<Arc<str>, Arc<Resource>>,
     /// RDS.
@@ -42,6 +44,7 @@ impl Snapshot {
             ResourceType::Secret => self.secrets.get(name),
             ResourceType::Cluster => self.clusters.get(name),
             ResourceType::Endpoint => None,
+            ResourceType::ExtensionConfig => self.extension_configs.get(name),
             ResourceType::Listener => self.listeners.get(name),
             ResourceType::Route => self.routes.get(name),
         }
@@ -49,8 +52,8 @@ impl Snapshot {
 
     /// All resources, except for endpoints.
     pub fn resources(&self) -> impl Iterator<Item = &Arc<Resource>> {
-        let (first, second) = (self.secrets.values(), self.clusters.values());
-        first.chain(second).chain(self.listeners.values()).chain(self.routes.values())
+        let tables = [&self.secrets, &self.clusters, &self.extension_configs, &self.listeners, &self.routes];
+        tables.into_iter().flat_map(OrdMap::values)
     }
 }
 
@@ -241,6 +244,7 @@ impl View {
             ResourceType::Secret => Some(&self.snapshot.secrets),
             ResourceType::Cluster => Some(&self.snapshot.clusters),
             ResourceType::Endpoint => None,
+            ResourceType::ExtensionConfig => Some(&self.snapshot.extension_configs),
             ResourceType::Listener => Some(&self.snapshot.listeners),
             ResourceType::Route => Some(&self.snapshot.routes),
         }

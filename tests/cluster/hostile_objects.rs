@@ -38,13 +38,15 @@ pub(crate) enum Shape {
     Expressions,
     /// Identities, each with a pod, and each allowed to call each.
     Accounts,
+    /// Retries × destinations, and what each of these services can bear.
+    Retries,
     /// The longest names, labels and texts.
     Long,
     /// Depth, aliases, and what is no object at all.
     Broken,
 }
 
-pub(crate) const SHAPES: [Shape; 10] = [
+pub(crate) const SHAPES: [Shape; 11] = [
     Shape::Workloads,
     Shape::Selectors,
     Shape::Slices,
@@ -53,6 +55,7 @@ pub(crate) const SHAPES: [Shape; 10] = [
     Shape::Splits,
     Shape::Expressions,
     Shape::Accounts,
+    Shape::Retries,
     Shape::Long,
     Shape::Broken,
 ];
@@ -71,6 +74,7 @@ pub(crate) fn files(shape: Shape, random: &mut Random) -> Vec<String> {
         Shape::Splits => splits(random, &mut objects),
         Shape::Expressions => expressions(random, &mut objects),
         Shape::Accounts => accounts(random, &mut objects),
+        Shape::Retries => retries(random, &mut objects),
         Shape::Long => long(random, &mut objects),
         Shape::Broken => return broken(random),
     }
@@ -306,6 +310,34 @@ fn expressions(random: &mut Random, objects: &mut Vec<Value>) {
     objects.extend((0..4).map(|n| pod(n, &account(n))));
     objects.push(service(0, &ports(1)));
     objects.push(target("all", &account(0), 0..4, &names));
+}
+
+/// Of few sources, so that most objects contradict each other.
+fn retries(random: &mut Random, objects: &mut Vec<Value>) {
+    const POLICY: &str = "policy.openservicemesh.io/v1alpha1";
+    let (services, accounts) = (up_to(1_024, random), up_to(20, random));
+    let ports = ports(1);
+    objects.extend((0..services).map(|n| service(n, &ports)));
+    objects.extend((0..accounts).map(|n| pod(n, &account(n))));
+    let reference = |kind: &str, name: String| json!({"kind": kind, "name": name, "namespace": EVIL});
+    let destinations: Vec<_> = (0..services).map(|n| reference("Service", format!("service-{n}"))).collect();
+    for number in 0..up_to(1_000, random) {
+        let spec = json!({
+            "source": reference("ServiceAccount", account(number % accounts)),
+            "destinations": destinations,
+            "retryPolicy": {"retryOn": "5xx", "numRetries": number % 10},
+        });
+        objects.push(object(POLICY, "Retry", &format!("retry-{number}"), &json!({ "spec": spec })));
+    }
+    for number in 0..up_to(4 * services, random) {
+        let spec = json!({
+            "host": format!("service-{}.{EVIL}.svc.cluster.local", number % services),
+            "connectionSettings": {"tcp": {"maxConnections": number}},
+        });
+        let name = format!("setting-{number}");
+        objects.push(object(POLICY, "UpstreamTrafficSetting", &name, &json!({ "spec": spec })));
+    }
+    grants(accounts, objects);
 }
 
 /// An expression whose automaton, or whose complement, is large.

@@ -28,11 +28,14 @@ mod mesh;
 mod metrics;
 mod pod_address;
 mod protocols;
+mod rate_limits;
 mod readiness;
 mod rejection;
+mod retries;
 mod splits;
 mod tcp;
 mod traffic;
+mod upstream;
 
 use std::time::Duration;
 

@@ -230,3 +230,35 @@ spec:
 pub(crate) fn any_route() -> String {
     routes("any", "    - {name: any, pathRegex: '.*', methods: ['*']}")
 }
+
+/// A Retry of alice's calls to `web-v1`, with this policy.
+pub(crate) fn retry(policy: &str) -> String {
+    format!(
+        "apiVersion: policy.openservicemesh.io/v1alpha1
+kind: Retry
+metadata: {{name: retry, namespace: clients}}
+spec:
+  source: {{kind: ServiceAccount, name: alice, namespace: clients}}
+  destinations: [{{kind: Service, name: web-v1, namespace: servers}}]
+  retryPolicy: {{{policy}}}
+"
+    )
+}
+
+/// An UpstreamTrafficSetting of `web-v1` with these connection settings.
+pub(crate) fn connection_settings(settings: &str) -> String {
+    upstream_setting("web-v1", &format!("connectionSettings: {{{settings}}}"))
+}
+
+/// An UpstreamTrafficSetting of a service in `servers` with these lines of its `spec`.
+pub(crate) fn upstream_setting(service: &str, lines: &str) -> String {
+    format!(
+        "apiVersion: policy.openservicemesh.io/v1alpha1
+kind: UpstreamTrafficSetting
+metadata: {{name: {service}, namespace: servers}}
+spec:
+  host: {service}.servers.svc.cluster.local
+  {lines}
+"
+    )
+}

@@ -3,7 +3,7 @@
 //! Owns the process, and the application behind it, which writes down what it is sent.
 
 use std::collections::BTreeSet;
-use std::net::{Ipv4Addr, TcpListener as StdListener};
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
@@ -20,6 +20,7 @@ use serde_json::{Value, json};
 use smc_model::sidecar_settings::LocalProxyMode;
 use smc_sidecar::injection::{Drawn, Settings, Site, inject};
 use smc_testkit::eventually::{Patience, eventually};
+use smc_testkit::held_port::HeldPort;
 use smc_xds::names;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -74,7 +75,8 @@ impl Sidecar {
         let site = Site { drawn: Drawn::from_random([1; 16], [0xa7; 16]), metrics: false, reinvoked: false };
         let pod = inject(pod, site, &settings).unwrap();
         let directory = tempfile::tempdir().unwrap();
-        let (address, admin) = (own_address(), free_port());
+        let (address, admin_port) = (own_address(), HeldPort::loopback());
+        let admin = admin_port.address.port();
         let arguments = pod["spec"]["initContainers"][1]["args"].as_array().unwrap();
         let named = arguments.iter().position(|argument| argument == "--config-yaml").unwrap();
         // As the kubelet replaces it; and the port of the admin server, which all on this machine would
@@ -224,10 +226,6 @@ fn own_address() -> Ipv4Addr {
     static NEXT: AtomicU8 = AtomicU8::new(1);
     let [.., high, low] = std::process::id().to_be_bytes();
     Ipv4Addr::new(127, high.max(1), low, NEXT.fetch_add(1, Ordering::Relaxed))
-}
-
-pub(crate) fn free_port() -> u16 {
-    StdListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port()
 }
 
 #[expect(clippy::disallowed_methods, reason = "where make put Envoy")]

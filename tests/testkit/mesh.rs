@@ -169,6 +169,23 @@ pub fn ingress(name: &str, spec: Value) -> Input {
     upsert(Object::from(osm::read_ingress_backend(&name.parse().unwrap(), spec).object.unwrap()))
 }
 
+/// A Retry from its `spec`.
+pub fn retry(name: &str, spec: Value) -> Input {
+    upsert(Object::from(osm::read_retry(&name.parse().unwrap(), spec).object.unwrap()))
+}
+
+/// An UpstreamTrafficSetting of a service of its namespace, from its `connectionSettings`.
+pub fn connection_settings(name: &str, service: &str, settings: &Value) -> Input {
+    upstream_setting(name, service, json!({"connectionSettings": settings}))
+}
+
+/// An UpstreamTrafficSetting of a service of its namespace, from the rest of its `spec`.
+pub fn upstream_setting(name: &str, service: &str, mut spec: Value) -> Input {
+    let name: NamespacedName = name.parse().unwrap();
+    spec["host"] = format!("{service}.{}.svc.cluster.local", name.namespace()).into();
+    upsert(Object::from(osm::read_upstream_traffic_setting(&name, spec).object.unwrap()))
+}
+
 /// The MeshConfig.
 pub fn mesh_config(permissive: bool, egress: bool) -> Input {
     let name = NamespacedName::new("smc-system", "osm-mesh-config").unwrap();

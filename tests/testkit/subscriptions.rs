@@ -12,10 +12,11 @@ use smc_mesh::lint::Facts;
 use smc_xds::resource::{ResourceType, Version};
 
 /// The order of types in which Envoy subscribes.
-const TYPES: [ResourceType; 5] = [
+const TYPES: [ResourceType; 6] = [
     ResourceType::Cluster,
     ResourceType::Endpoint,
     ResourceType::Listener,
+    ResourceType::ExtensionConfig,
     ResourceType::Route,
     ResourceType::Secret,
 ];

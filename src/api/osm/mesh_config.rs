@@ -4,6 +4,7 @@
 //! Owns the fields that SMC obeys, and the list of OSM's fields that it does not obey. Such a field is
 //! reported when its value asks for an effect.
 
+mod ingress_gateway;
 mod resources;
 pub mod schema;
 
@@ -12,6 +13,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use smc_authority::pki::Lifetimes;
+use smc_authority::rules::IngressGateway;
 use smc_model::cidr::parse_cidr;
 use smc_model::sidecar_settings::{AccessLog, LocalProxyMode, MAX_LIST_LEN, SidecarSettings};
 use smc_types::duration;
@@ -47,6 +49,7 @@ const SINGLETON: &str = "osm-mesh-config";
 
 /// Mesh-wide settings. The default holds while there is no MeshConfig: deny what no policy allows.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a switch of the API")]
 pub struct MeshConfig {
     /// `traffic.enablePermissiveTrafficPolicyMode`: every identity in the mesh may call every other. SMI
     /// access policy has no effect, mTLS stays.
@@ -56,9 +59,14 @@ pub struct MeshConfig {
     /// `featureFlags.enableIngressBackendPolicy` is there and false: no IngressBackend has effect. OSM's own
     /// default is true.
     pub ignores_ingress: bool,
+    /// `featureFlags.enableRetryPolicy` is there and false: no Retry has effect. OSM's own default is false.
+    /// Its installation writes it, so that a MeshConfig without it does not come from there.
+    pub ignores_retries: bool,
     /// `certificate.serviceCertValidityDuration`, within the bounds of [`Lifetimes::with_service`]; `None`
     /// means the controller's flag.
     pub service_cert_validity: Option<Duration>,
+    /// `certificate.ingressGateway`.
+    pub ingress_gateway: IngressGateway,
     /// `sidecar.localProxyMode`.
     pub local_proxy_mode: LocalProxyMode,
     /// `observability.accessLog`, SMC's own: what sidecars log where their namespace does not say.
@@ -87,7 +95,7 @@ const NOT_OBEYED: &[(&str, Section)] = &[
     ),
     ("traffic", &[("inboundExternalAuthorization", &[])]),
     ("observability", &[("osmLogLevel", &["\"info\""]), ("enableDebugServer", &[]), ("tracing", &[])]),
-    ("certificate", &[("certKeyBitSize", &["2048"]), ("ingressGateway", &[])]),
+    ("certificate", &[("certKeyBitSize", &["2048"])]),
     (
         "featureFlags",
         &[
@@ -97,7 +105,6 @@ const NOT_OBEYED: &[(&str, Section)] = &[
             ("enableSnapshotCacheMode", &[]),
             ("enableAsyncProxyServiceMapping", &[]),
             ("enableEnvoyActiveHealthChecks", &[]),
-            ("enableRetryPolicy", &[]),
             // Of OSM's main branch after 1.2.
             ("enableMeshRootCertificate", &[]),
         ],
@@ -128,14 +135,25 @@ fn read(spec: Node, findings: &mut Findings) -> Option<MeshConfig> {
     let mut config = MeshConfig::default();
     let mut injected = SidecarSettings::default();
     for &(section, not_obeyed) in NOT_OBEYED {
-        let Some(mut fields) = spec.take(section).and_then(|node| node.object(findings)) else { continue };
+        let Some(node) = spec.take(section) else { continue };
+        let Some(mut fields) = node.object(findings) else {
+            if section == "certificate" {
+                config.ingress_gateway = IngressGateway::Unreadable;
+            }
+            continue;
+        };
         match section {
             "traffic" => {
                 config.permissive = switch(&mut fields, "enablePermissiveTrafficPolicyMode", findings);
                 config.egress = switch(&mut fields, "enableEgress", findings);
                 read_interception(&mut fields, &mut injected, findings);
             }
-            "certificate" => config.service_cert_validity = validity(&mut fields, findings),
+            "certificate" => {
+                let node = fields.take("serviceCertValidityDuration");
+                config.service_cert_validity =
+                    node.and_then(|node| lifetime(node, "; the controller's flag holds", findings));
+                config.ingress_gateway = ingress_gateway::read(fields.take("ingressGateway"), findings);
+            }
             "sidecar" => {
                 config.local_proxy_mode = local_proxy_mode(&mut fields, findings);
                 read_sidecar(&mut fields, &mut injected, findings);
@@ -143,8 +161,10 @@ fn read(spec: Node, findings: &mut Findings) -> Option<MeshConfig> {
             "observability" => config.access_log = access_log(&mut fields, findings),
             "featureFlags" => {
                 // What cannot be read narrows.
-                let flag = fields.take("enableIngressBackendPolicy");
-                config.ignores_ingress = flag.is_some_and(|node| node.boolean(findings) != Some(true));
+                let mut is_off =
+                    |name: &str| fields.take(name).is_some_and(|node| node.boolean(findings) != Some(true));
+                config.ignores_ingress = is_off("enableIngressBackendPolicy");
+                config.ignores_retries = is_off("enableRetryPolicy");
             }
             _ => {}
         }
@@ -285,16 +305,14 @@ fn asks_for_nothing(value: &Value) -> bool {
     }
 }
 
-fn validity(fields: &mut Fields, findings: &mut Findings) -> Option<Duration> {
-    let node = fields.take("serviceCertValidityDuration")?;
+/// A lifetime of certificates. `otherwise` says what follows where it is none.
+fn lifetime(node: Node, otherwise: &str, findings: &mut Findings) -> Option<Duration> {
     let path = node.path.clone();
     let text = node.text(findings)?;
     let duration = duration::parse(&text).ok().filter(|span| Lifetimes::with_service(*span).is_ok());
     if duration.is_none() {
         let text = truncated(&text, 40);
-        let message =
-            format!("is {text:?}, which is no duration from 10s to 720h; the controller's flag holds");
-        findings.error(&path, message);
+        findings.error(&path, format!("is {text:?}, which is no duration from 10s to 720h{otherwise}"));
     }
     duration
 }
@@ -326,13 +344,15 @@ mod tests {
             "certificate": {"serviceCertValidityDuration": "24h"},
             "sidecar": {"localProxyMode": "PodIP"},
             "observability": {"accessLog": "all"},
-            "featureFlags": {"enableIngressBackendPolicy": false},
+            "featureFlags": {"enableIngressBackendPolicy": false, "enableRetryPolicy": false},
         }));
         let expected = MeshConfig {
             permissive: true,
             egress: true,
             ignores_ingress: true,
+            ignores_retries: true,
             service_cert_validity: Some(Duration::from_hours(24)),
+            ingress_gateway: IngressGateway::Absent,
             local_proxy_mode: LocalProxyMode::PodIp,
             access_log: AccessLog::All,
             injected: Arc::default(),
@@ -340,9 +360,9 @@ mod tests {
         assert_eq!(reading, Reading { object: Some(expected), problems: vec![] });
     }
 
-    /// It is the one switch that is on where it is left out.
+    /// These are the switches that are on where they are left out.
     #[test]
-    fn ingress_is_ignored_where_its_flag_is_there_and_not_true() {
+    fn a_kind_is_ignored_where_its_flag_is_there_and_not_true() {
         for (flags, ignored, problems) in [
             (json!({}), false, 0),
             (json!({"enableIngressBackendPolicy": true}), false, 0),
@@ -350,9 +370,13 @@ mod tests {
             (json!({"enableIngressBackendPolicy": "true"}), true, 1),
             (json!({"enableIngressBackendPolicy": null}), true, 1),
         ] {
-            let reading = read(json!({"featureFlags": flags}));
-            assert_eq!(reading.object.unwrap().ignores_ingress, ignored, "{flags}");
-            assert_eq!(reading.problems.len(), problems, "{flags}");
+            let of_ingress = read(json!({"featureFlags": flags}));
+            let renamed = flags.to_string().replace("IngressBackend", "Retry");
+            let of_retries = read(json!({"featureFlags": serde_json::from_str::<Value>(&renamed).unwrap()}));
+            assert_eq!(of_retries.object.as_ref().unwrap().ignores_retries, ignored, "{renamed}");
+            assert_eq!(of_retries.problems.len(), problems, "{renamed}");
+            assert_eq!(of_ingress.object.unwrap().ignores_ingress, ignored, "{flags}");
+            assert_eq!(of_ingress.problems.len(), problems, "{flags}");
         }
     }
 
@@ -430,7 +454,7 @@ mod tests {
         let reading = read(json!({
             "sidecar": {"cipherSuites": ["a"], "colour": "red"},
             "traffic": {"inboundExternalAuthorization": {"enable": true}},
-            "featureFlags": {"enableRetryPolicy": true},
+            "featureFlags": {"enableSnapshotCacheMode": true},
             "mesh": {},
         }));
         assert_eq!(reading.object, Some(MeshConfig::default()));
@@ -440,7 +464,7 @@ mod tests {
                 "spec.sidecar.cipherSuites",
                 "spec.sidecar.colour",
                 "spec.traffic.inboundExternalAuthorization",
-                "spec.featureFlags.enableRetryPolicy",
+                "spec.featureFlags.enableSnapshotCacheMode",
                 "spec.mesh",
             ]
         );

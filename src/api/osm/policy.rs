@@ -4,6 +4,10 @@
 //! these kinds yet; the reader of one that it does not returns only what is wrong, and that the object has no
 //! effect ([`read`]).
 
+use std::fmt::Display;
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
 use schemars::JsonSchema;
 use serde_json::Value;
 use smc_types::duration;
@@ -135,19 +139,31 @@ pub(super) fn one_of(
     None
 }
 
-/// A service account, whose namespace must be `own` if that is given.
-pub(super) fn account(node: Node, own: Option<&str>, findings: &mut Findings) {
+/// A reference of this kind, of which `new` makes an id, and which has to say its namespace.
+pub(super) fn of_namespace<T, E: Display>(
+    node: Node,
+    kind: &str,
+    new: impl FnOnce(&str, &str) -> Result<T, E>,
+    findings: &mut Findings,
+) -> Option<T> {
     let path = node.path.clone();
-    let Some((_, name, namespace)) = reference(node, &["ServiceAccount"], findings) else { return };
+    let (_, name, namespace) = reference(node, &[kind], findings)?;
     let Some(namespace) = namespace else {
         findings.error(&format!("{path}.namespace"), "is missing");
-        return;
+        return None;
     };
-    if let Err(error) = ServiceAccountId::new(&namespace, &name) {
-        findings.error(&path, error.to_string());
-    } else if own.is_some_and(|own| own != namespace) {
+    new(&namespace, &name).map_err(|error| findings.error(&path, error.to_string())).ok()
+}
+
+/// A service account, whose namespace must be `own` if that is given.
+pub(super) fn account(node: Node, own: Option<&str>, findings: &mut Findings) -> Option<ServiceAccountId> {
+    let path = node.path.clone();
+    let account = of_namespace(node, "ServiceAccount", ServiceAccountId::new, findings)?;
+    if own.is_some_and(|own| own != account.namespace()) {
         findings.error(&format!("{path}.namespace"), "must be the namespace of the object itself");
+        return None;
     }
+    Some(account)
 }
 
 /// A port and its protocol.
@@ -199,21 +215,43 @@ pub(super) fn typed_reference(
     Some((kind?, name?))
 }
 
-pub(super) fn duration_of(fields: &mut Fields, name: &str, findings: &mut Findings) {
-    let Some(node) = fields.take(name) else { return };
+/// A duration within these bounds. Another one is left out.
+pub(super) fn duration_within(
+    fields: &mut Fields,
+    name: &str,
+    bounds: RangeInclusive<Duration>,
+    findings: &mut Findings,
+) -> Option<Duration> {
+    let node = fields.take(name)?;
     let path = node.path.clone();
-    if let Some(text) = node.text(findings)
-        && let Err(error) = duration::parse(&text)
-    {
-        findings.error(&path, error.to_string());
+    let text = node.text(findings)?;
+    match duration::parse(&text) {
+        Ok(duration) if bounds.contains(&duration) => return Some(duration),
+        Ok(_) => {
+            let text = truncated(&text, 40);
+            let (least, most) = (bounds.start(), bounds.end());
+            findings.error(&path, format!("is {text}, which is not within {least:?} and {most:?}; left out"));
+        }
+        Err(error) => findings.error(&path, format!("{error}; left out")),
     }
+    None
 }
 
-pub(super) fn number(fields: &mut Fields, name: &str, least: u64, most: u64, findings: &mut Findings) {
-    let Some(node) = fields.take(name) else { return };
-    if !node.value.as_u64().is_some_and(|number| (least..=most).contains(&number)) {
-        findings.error(&node.path, format!("must be a whole number from {least} to {most}"));
+/// A whole number within these bounds. Another one is left out.
+pub(super) fn number(
+    fields: &mut Fields,
+    name: &str,
+    bounds: RangeInclusive<u32>,
+    findings: &mut Findings,
+) -> Option<u32> {
+    let node = fields.take(name)?;
+    let number = node.value.as_u64().and_then(|number| u32::try_from(number).ok());
+    let number = number.filter(|number| bounds.contains(number));
+    if number.is_none() {
+        let (least, most) = (bounds.start(), bounds.end());
+        findings.error(&node.path, format!("must be a whole number from {least} to {most}; left out"));
     }
+    number
 }
 
 #[cfg(test)]

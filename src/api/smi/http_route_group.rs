@@ -14,6 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Value, json};
 use smc_model::http_match::{HttpMatch, MethodSet};
 use smc_model::regex::{HeaderPattern, InvalidPattern, Pattern};
+use smc_types::header_name::is_header_name;
 use smc_types::ids::NamespacedName;
 use smc_types::object_ref::Kind;
 use smc_types::problem::Reading;
@@ -201,8 +202,7 @@ fn read_headers(node: Node, findings: &mut Findings) -> Option<BTreeMap<String, 
 
 /// A field name of HTTP (RFC 9110 §5.1), made lower case since Envoy sees it so.
 fn read_header_name(path: &str, name: &str, findings: &mut Findings) -> Option<String> {
-    let token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
-    if name.is_empty() || name.len() > MAX_NAME || !name.bytes().all(token) {
+    if name.len() > MAX_NAME || !is_header_name(name) {
         findings.error(path, "is no header name; the match is left out");
         return None;
     }

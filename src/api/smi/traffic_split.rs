@@ -9,7 +9,7 @@ pub mod schema;
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
-use smc_types::ids::{NamespacedName, ServiceId, TrustDomain, check_label};
+use smc_types::ids::{NamespacedName, ServiceId, check_label};
 use smc_types::object_ref::Kind;
 use smc_types::problem::Reading;
 use smc_types::text::truncated;
@@ -17,6 +17,7 @@ use smc_types::text::truncated;
 use crate::kind::{Column, CustomKind, effective, schema as schema_of};
 use crate::object::Object;
 use crate::reading::{Findings, Node, mismatch};
+use crate::service_name::FullName;
 
 /// The kind.
 pub const KIND: CustomKind = CustomKind {
@@ -157,20 +158,14 @@ fn read_service(
 ) -> Option<ServiceId> {
     let path = node.path.clone();
     let text = node.text(findings)?;
-    let mut parts = text.splitn(4, '.');
-    let name = parts.next().unwrap_or_default();
     let own = split.namespace();
-    let domain = match (parts.next(), parts.next(), parts.next()) {
-        (None, ..) => Some(None),
-        (Some(namespace), svc, domain) if namespace == own && matches!(svc, None | Some("svc")) => {
-            match domain {
-                None | Some("cluster" | "cluster.local") => Some(None),
-                Some(other) => TrustDomain::new(other).is_ok().then_some(Some(other)),
-            }
-        }
-        _ => None,
+    let in_own = |full: &FullName<'_>| full.namespace == own;
+    let found = match text.split_once('.') {
+        None => Some((&*text, None)),
+        Some((name, namespace)) if namespace == own => Some((name, None)),
+        Some(_) => FullName::parse(&text).filter(in_own).map(|full| (full.name, full.domain)),
     };
-    let Some(domain) = domain else {
+    let Some((name, domain)) = found else {
         let message = format!(
             "is {:?}, which is no service of namespace {own}: NAME, NAME.{own} or NAME.{own}.svc.cluster.local",
             truncated(&text, 80)

@@ -39,6 +39,12 @@ impl Ledger {
         self.now.rules()
     }
 
+    /// Checks that these rules are in use, and returns the agreed time, which all but the first ones need.
+    pub(super) fn check_rules(&self, rules: Rules) -> Result<Timestamp, Rejection> {
+        let agreed = self.agreed_time().filter(|_| self.rules() >= rules);
+        agreed.ok_or(Rejection::RulesNotBegun(rules))
+    }
+
     /// Begins rules. The group does not go back to earlier ones.
     pub(super) fn use_rules(&mut self, rules: Rules) -> Outcome {
         if rules <= self.rules() {
@@ -54,6 +60,7 @@ impl Ledger {
             Operation::RecordServiceCertificate(_)
             | Operation::RecordProxyCertificate(_)
             | Operation::RecordControllerCertificate(_)
+            | Operation::RecordGatewayCertificate(_)
             | Operation::Prune
             | Operation::ForgetServices(_)
             | Operation::RotateIssuing(_)
@@ -72,6 +79,7 @@ impl Ledger {
             | Operation::Rekey(_)
             | Operation::SetReplicaPhase(_)
             | Operation::ForgetReplica(_)
+            | Operation::ForgetGateway(_)
             | Operation::UseRules(_) => false,
         };
         match self.agreed_time().filter(|_| by_clock) {

@@ -7,15 +7,17 @@ use std::sync::Arc;
 
 use super::authority::{Authority, SignedFor};
 use super::bounds::{
-    MAX_CONTROLLER_CERTIFICATES, MAX_NAMES, MAX_PEM_LEN, MAX_PROXY_CERTIFICATES, MAX_RELEASED_TOGETHER,
-    check_key, check_len, check_within,
+    MAX_CONTROLLER_CERTIFICATES, MAX_PEM_LEN, MAX_PROXY_CERTIFICATES, MAX_RELEASED_TOGETHER, check_key,
+    check_len, check_names, check_within,
 };
 use super::command::{
     AcknowledgeRoot, AgreeOnTime, CancelRoot, Command, EndControllerIssuer, HastenRoot, Operation,
     RecordControllerCertificate, RecordProxyCertificate, RotateIssuing, SignWithNextRoot, TrustRoot,
 };
 use super::outcome::{Outcome, Rejection, Reply};
-use super::record::{ControllerCertificateRecord, ProxyCertificateRecord, ProxyCertificateState};
+use super::record::{
+    ControllerCertificateRecord, ProxyCertificateRecord, ProxyCertificateState, ServiceCertificateRecord,
+};
 use super::signed::is_ended;
 use super::state::{Ledger, ServiceCertificates};
 use crate::pki::{SerialNumber, Validity};
@@ -70,6 +72,8 @@ impl Ledger {
             }
             Operation::Prune => Ok(self.prune(at)),
             Operation::ForgetServices(unused) => self.forget_services(unused),
+            Operation::RecordGatewayCertificate(command) => self.record_gateway(command, at),
+            Operation::ForgetGateway(command) => self.forget_gateway(command),
             Operation::RotateIssuing(RotateIssuing { replaces, issuing }) => {
                 self.rotate_issuing(*replaces, issuing, at)
             }
@@ -120,10 +124,7 @@ impl Ledger {
         record: &ControllerCertificateRecord,
         at: Timestamp,
     ) -> Outcome {
-        check_len("the list of names", record.names.len(), MAX_NAMES)?;
-        for name in &record.names {
-            check_len("a name", name.len(), 253)?;
-        }
+        check_names(record.names.iter())?;
         self.check_issued(SignedFor::Controllers, serial, &record.validity, record.issuer, at)?;
         if self.controllers.len() >= MAX_CONTROLLER_CERTIFICATES {
             let first =
@@ -175,6 +176,17 @@ impl Ledger {
             || self.controllers.values().any(|record| is_ended(&record.validity, now))
             || self.services.values().any(|certificates| service_is_prunable(certificates, now))
             || self.forgotten.has_ended(now)
+    }
+
+    /// Checks the conditions for a certificate that is recorded with its key.
+    pub(super) fn check_with_key(
+        &self,
+        record: &ServiceCertificateRecord,
+        at: Timestamp,
+    ) -> Result<(), Rejection> {
+        check_len("the certificate chain", record.chain_pem.len(), MAX_PEM_LEN)?;
+        check_key(&record.key)?;
+        self.check_issued(SignedFor::Workloads, record.serial, &record.validity, record.issuer, at)
     }
 
     /// Checks the conditions for every certificate: a fresh serial number, an issuing CA of the

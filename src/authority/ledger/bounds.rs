@@ -83,6 +83,9 @@ pub const MAX_REKEYED_TOGETHER: usize = 256;
 /// in tests. The one that ends first is deleted to make room.
 pub const MAX_CONTROLLER_CERTIFICATES: usize = 256;
 
+/// Gateways with a certificate. A mesh has one, and one more while it moves to another Secret.
+pub const MAX_GATEWAYS: usize = 16;
+
 /// Former issuing CAs, each kept while a certificate it signed is alive: up to a year. Scheduled
 /// rotation keeps one; manual rotations add more, and are refused beyond this bound.
 pub const MAX_FORMER_ISSUING: usize = 16;
@@ -94,7 +97,7 @@ pub const MAX_ACKNOWLEDGING: usize = 64;
 /// Replicas in the placement. A group has nine at most; one that leaves the group is forgotten.
 pub const MAX_REPLICAS: usize = 64;
 
-/// Names and addresses on one controller certificate.
+/// Names and addresses on the certificate of one controller or gateway.
 pub const MAX_NAMES: usize = 64;
 
 /// How long after its end a record is kept: longer than the clocks of replicas differ.
@@ -119,6 +122,15 @@ pub(super) fn check_within(
 /// Checks the length of a text in bytes, or of a list in entries.
 pub(super) fn check_len(what: &'static str, len: usize, max: usize) -> Result<(), Rejection> {
     if len > max { Err(Rejection::TooLong { what, len, max }) } else { Ok(()) }
+}
+
+/// Checks the number and the length of the names in a certificate.
+pub(super) fn check_names<'a>(names: impl ExactSizeIterator<Item = &'a String>) -> Result<(), Rejection> {
+    check_len("the list of names", names.len(), MAX_NAMES)?;
+    for name in names {
+        check_len("a name", name.len(), 253)?;
+    }
+    Ok(())
 }
 
 /// Checks the size of a sealed key.

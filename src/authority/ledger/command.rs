@@ -8,12 +8,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
-use smc_types::ids::{ProxyName, ServiceAccountId};
+use smc_types::ids::{NamespacedName, ProxyName, ServiceAccountId};
 use smc_types::time::Timestamp;
 
 use super::authority::{Authority, CaCertificate};
 use super::placement::ReplicaPhase;
-use super::record::{ControllerCertificateRecord, RekeyedKey, ServiceCertificateRecord};
+use super::record::{
+    ControllerCertificateRecord, GatewayCertificateRecord, RekeyedKey, ServiceCertificateRecord,
+};
 use super::rules::Rules;
 use crate::pki::{Fingerprint, SerialNumber, Validity};
 
@@ -101,6 +103,11 @@ pub enum Operation {
     /// Skips an identity whose current certificate is another one, or young ([`super::UNUSED_KEPT`]).
     /// Requires [`Rules::Third`]. Idempotent.
     ForgetServices(Vec<ForgetService>),
+    /// Makes a certificate the current one of a gateway. Requires [`Rules::Fourth`].
+    RecordGatewayCertificate(RecordGatewayCertificate),
+    /// Deletes the record of a gateway. Skips one whose current certificate is another one. Requires
+    /// [`Rules::Fourth`]. Idempotent.
+    ForgetGateway(ForgetGateway),
 }
 
 /// The fields of [`Operation::RecordServiceCertificate`].
@@ -240,5 +247,26 @@ pub struct ForgetService {
     /// The identity.
     pub account: ServiceAccountId,
     /// Its current certificate as the proposer saw it: a workload has it again where it was renewed.
+    pub serial: SerialNumber,
+}
+
+/// The fields of [`Operation::RecordGatewayCertificate`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RecordGatewayCertificate {
+    /// The Secret that the certificate goes to.
+    pub secret: NamespacedName,
+    /// The current certificate that the proposer saw. The command is rejected if the current one
+    /// differs.
+    pub replaces: Option<SerialNumber>,
+    /// The certificate.
+    pub record: Box<GatewayCertificateRecord>,
+}
+
+/// The fields of [`Operation::ForgetGateway`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ForgetGateway {
+    /// The Secret.
+    pub secret: NamespacedName,
+    /// Its current certificate as the proposer saw it.
     pub serial: SerialNumber,
 }

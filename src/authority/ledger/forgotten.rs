@@ -2,14 +2,15 @@
 //!
 //! Owns the command that forgets them, and what stays of them. Their records and keys go, and no replica
 //! serves them any more. A sidecar may hold such a certificate until it ends, so what signed it is trusted
-//! until then: of each CA the end of the last one is kept.
+//! until then: of each CA the end of the last one is kept, also of the certificates of gateways that were
+//! replaced.
 
 use imbl::OrdMap;
 use serde::{Deserialize, Serialize};
 
 use super::bounds::{MAX_FORGOTTEN_TOGETHER, UNUSED_KEPT, check_len};
 use super::command::ForgetService;
-use super::outcome::{Outcome, Rejection, Reply};
+use super::outcome::{Outcome, Reply};
 use super::rules::Rules;
 use super::signed::is_past;
 use super::state::{Ledger, ServiceCertificates};
@@ -30,9 +31,9 @@ impl Forgotten {
         self.0.iter().map(|(issuer, end)| (*issuer, *end)).filter(move |(_, end)| !is_past(*end, now))
     }
 
-    /// The end of the last one.
-    pub(super) fn last_end(&self) -> Option<Timestamp> {
-        self.0.values().copied().max()
+    /// The end of the last one that ends by `limit`, if there is one.
+    pub(super) fn last_end(&self, limit: Option<Timestamp>) -> Option<Timestamp> {
+        self.0.values().copied().filter(|end| limit.is_none_or(|limit| *end <= limit)).max()
     }
 
     /// Whether the last one of a CA has ended.
@@ -46,7 +47,11 @@ impl Forgotten {
         }
     }
 
-    fn note(&mut self, issuer: SerialNumber, end: Timestamp) {
+    /// Notes the end of a certificate that goes, unless it has ended at `now`.
+    pub(super) fn note(&mut self, issuer: SerialNumber, end: Timestamp, now: Timestamp) {
+        if is_past(end, now) {
+            return;
+        }
         let last = self.0.entry(issuer).or_insert(end);
         *last = (*last).max(end);
     }
@@ -63,8 +68,7 @@ impl ServiceCertificates {
 impl Ledger {
     pub(super) fn forget_services(&mut self, unused: &[ForgetService]) -> Outcome {
         check_len("the list of identities", unused.len(), MAX_FORGOTTEN_TOGETHER)?;
-        let now = self.agreed_time().filter(|_| self.rules() >= Rules::Third);
-        let now = now.ok_or(Rejection::RulesNotBegun(Rules::Third))?;
+        let now = self.check_rules(Rules::Third)?;
         let mut identities = 0;
         for ForgetService { account, serial } in unused {
             let Some(certificates) = self.services.get(account) else { continue };
@@ -77,9 +81,7 @@ impl Ledger {
             let Some(certificates) = self.services.remove(account) else { continue };
             for (serial, issuer, validity) in certificates.all() {
                 self.serials.remove(&serial);
-                if !is_past(validity.not_after, now) {
-                    self.forgotten.note(issuer, validity.not_after);
-                }
+                self.forgotten.note(issuer, validity.not_after, now);
             }
             identities += 1;
         }

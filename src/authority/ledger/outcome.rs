@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use smc_types::ids::{ReplicaId, ServiceAccountId, TrustDomain};
+use smc_types::ids::{NamespacedName, ReplicaId, ServiceAccountId, TrustDomain};
 use smc_types::time::Timestamp;
 use thiserror::Error;
 
@@ -36,9 +36,9 @@ pub enum Reply {
         /// The number of deleted records.
         certificates: usize,
     },
-    /// The service certificates are deleted.
+    /// The certificates of identities or gateways are deleted.
     Forgotten {
-        /// The number of identities.
+        /// The number of identities or gateways.
         identities: usize,
     },
     /// The authority has changed as requested.
@@ -166,6 +166,14 @@ pub enum Rejection {
     ServiceCertificateConflict {
         /// The identity.
         account: ServiceAccountId,
+        /// Its current certificate.
+        current: SerialNumber,
+    },
+    /// The gateway's current certificate is not the one that the proposer saw.
+    #[error("the current certificate of the gateway with the Secret {secret} is now {current}")]
+    GatewayCertificateConflict {
+        /// The gateway's Secret.
+        secret: NamespacedName,
         /// Its current certificate.
         current: SerialNumber,
     },

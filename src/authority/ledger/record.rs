@@ -2,8 +2,10 @@
 //!
 //! Owns their stored form.
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
-use smc_types::ids::{ProxyName, ServiceAccountId, TrustDomain};
+use smc_types::ids::{NamespacedName, ProxyName, ServiceAccountId, TrustDomain};
 use smc_types::time::Timestamp;
 
 use crate::pki::{Fingerprint, SealedKey, SerialNumber, Validity};
@@ -24,6 +26,17 @@ pub struct ServiceCertificateRecord {
     pub chain_pem: String,
     /// The leaf's private key.
     pub key: SealedKey,
+}
+
+/// The certificate of a gateway, with its sealed key: any replica can write the gateway's Secret.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GatewayCertificateRecord {
+    /// The DNS names in the certificate.
+    pub names: BTreeSet<String>,
+    /// The lifetime that was asked for, in seconds, before jitter.
+    pub lifetime: u64,
+    /// The certificate and its key.
+    pub certificate: ServiceCertificateRecord,
 }
 
 /// A service certificate that is no longer current, and may be in use until it ends.
@@ -118,12 +131,14 @@ pub enum KeyOwner<'a> {
     Issuing(&'a TrustDomain),
     /// A workload identity.
     Service(&'a ServiceAccountId),
+    /// A gateway, by its Secret.
+    Gateway(&'a NamespacedName),
 }
 
 /// A private key, sealed with another key-encryption key than before.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RekeyedKey {
-    /// The identity of the key's certificate; `None` for a CA's.
+    /// The identity of the key's certificate; `None` for that of a CA or a gateway.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub account: Option<ServiceAccountId>,
     /// The serial number of the key's certificate.

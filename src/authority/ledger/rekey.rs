@@ -27,7 +27,10 @@ impl Ledger {
             .services
             .iter()
             .map(|(account, held)| (KeyOwner::Service(account), held.current.serial, &held.current.key));
-        cas.chain(services)
+        let gateways = self.gateways.iter().map(|(secret, held)| {
+            (KeyOwner::Gateway(secret), held.certificate.serial, &held.certificate.key)
+        });
+        cas.chain(services).chain(gateways)
     }
 
     /// Replaces keys whose certificates are still current. Skips those whose certificates were
@@ -51,6 +54,10 @@ impl Ledger {
         if let Some(account) = account {
             let current = &mut Arc::make_mut(self.services.get_mut(account)?).current;
             return (current.serial == serial).then_some(&mut current.key);
+        }
+        let gateway = self.gateways.iter().find(|(_, held)| held.certificate.serial == serial);
+        if let Some(secret) = gateway.map(|(secret, _)| secret.clone()) {
+            return Some(&mut Arc::make_mut(self.gateways.get_mut(&secret)?).certificate.key);
         }
         let authority = self.authority.as_mut()?;
         let next = authority.next_root.as_mut().map(|next| &mut next.ca);

@@ -6,11 +6,7 @@
 
 use std::sync::Arc;
 
-use super::authority::SignedFor;
-use super::bounds::{
-    CLOCK_TOLERANCE, MAX_PEM_LEN, MAX_SERVICE_ACCOUNTS, MAX_SERVICE_ACCOUNTS_PER_NAMESPACE, check_key,
-    check_len,
-};
+use super::bounds::{CLOCK_TOLERANCE, MAX_SERVICE_ACCOUNTS, MAX_SERVICE_ACCOUNTS_PER_NAMESPACE};
 use super::command::RecordServiceCertificate;
 use super::outcome::{Outcome, Rejection, Reply};
 use super::record::{ServiceCertificateRecord, SupersededCertificate};
@@ -21,9 +17,7 @@ use smc_types::time::Timestamp;
 impl Ledger {
     pub(super) fn record_service(&mut self, command: &RecordServiceCertificate, at: Timestamp) -> Outcome {
         let RecordServiceCertificate { account, replaces, record, requested } = command;
-        check_len("the certificate chain", record.chain_pem.len(), MAX_PEM_LEN)?;
-        check_key(&record.key)?;
-        self.check_issued(SignedFor::Workloads, record.serial, &record.validity, record.issuer, at)?;
+        self.check_with_key(record, at)?;
         if let Some(current) = self.service_certificate(account) {
             if *replaces != Some(current.serial) {
                 return Err(Rejection::ServiceCertificateConflict {

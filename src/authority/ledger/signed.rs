@@ -7,8 +7,9 @@
 use std::collections::BTreeMap;
 
 use super::bounds::PRUNE_MARGIN;
+use super::rules::Rules;
 use super::state::Ledger;
-use crate::pki::{SerialNumber, Validity};
+use crate::pki::{LONGEST_SERVICE_LIFETIME, SerialNumber, Validity};
 use smc_types::time::Timestamp;
 
 /// The number of live certificates of one CA.
@@ -22,8 +23,8 @@ pub struct Signed {
     pub proxies: usize,
     /// Controller certificates.
     pub controllers: usize,
-    /// The end of the last one, also of those that are forgotten ([`super::Operation::ForgetServices`]);
-    /// `None` if there is none.
+    /// The end of the last one, also of those of gateways, and of those that are forgotten
+    /// ([`super::Operation::ForgetServices`]); `None` if there is none.
     pub last_end: Option<Timestamp>,
 }
 
@@ -74,24 +75,31 @@ impl Ledger {
         for record in self.controllers.values() {
             count(record.issuer, &record.validity, |signed| &mut signed.controllers);
         }
-        for (issuer, end) in self.forgotten.alive(now) {
+        let gateways = self.gateways.values().map(|record| &record.certificate);
+        let gateways = gateways.filter(|record| !is_ended(&record.validity, now));
+        let gateways = gateways.map(|record| (record.issuer, record.validity.not_after));
+        for (issuer, end) in self.forgotten.alive(now).chain(gateways) {
             let signed = counts.entry(issuer).or_default();
             signed.last_end = signed.last_end.max(Some(end));
         }
         counts
     }
 
-    /// The end of the last service certificate, on record or forgotten; `None` if there is none. Once
-    /// the group has agreed on a time, one that has not begun at `now` does not count: a wrong clock
-    /// issued it, and no peer accepts it. Such a one is not forgotten.
+    /// The end of the last service certificate or gateway's, on record or forgotten; `None` if there is none.
+    /// Once the group has agreed on a time, one that has not begun at `now` does not count: a wrong clock
+    /// issued it, and no peer accepts it. Nor does a forgotten one whose end only a wrong clock makes.
     pub(super) fn last_service_end(&self, now: Timestamp) -> Option<Timestamp> {
         let all = self.agreed_time().is_none();
         let validities = self.services.values().flat_map(|certificates| {
             let superseded = certificates.superseded.iter().map(|old| old.validity);
             superseded.chain([certificates.current.validity])
         });
-        let counted = validities.filter(|validity| all || validity.not_before <= now);
-        counted.map(|validity| validity.not_after).max().max(self.forgotten.last_end())
+        let gateways = self.gateways.values().map(|record| record.certificate.validity);
+        let counted = validities.chain(gateways).filter(|validity| all || validity.not_before <= now);
+        // No service certificate that a right clock made ends later. Before these rules, all counted.
+        let longest = LONGEST_SERVICE_LIFETIME + LONGEST_SERVICE_LIFETIME / 5;
+        let limit = (self.rules() >= Rules::Fourth).then(|| now.plus(longest));
+        counted.map(|validity| validity.not_after).max().max(self.forgotten.last_end(limit))
     }
 
     /// The end of the last proxy certificate that is alive and was signed under this root; `None`

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use imbl::{OrdMap, OrdSet};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
-use smc_types::ids::{ProxyName, ServiceAccountId};
+use smc_types::ids::{NamespacedName, ProxyName, ServiceAccountId};
 use smc_types::time::Timestamp;
 
 use super::authority::Authority;
@@ -18,8 +18,8 @@ use super::forgotten::Forgotten;
 use super::placement::Placement;
 use super::places::Places;
 use super::record::{
-    ControllerCertificateRecord, ProxyCertificateRecord, ProxyCertificateState, ServiceCertificateRecord,
-    SupersededCertificate,
+    ControllerCertificateRecord, GatewayCertificateRecord, ProxyCertificateRecord, ProxyCertificateState,
+    ServiceCertificateRecord, SupersededCertificate,
 };
 use super::time::LedgerTime;
 use crate::pki::SerialNumber;
@@ -39,6 +39,8 @@ pub struct Ledger {
     pub(super) services: OrdMap<ServiceAccountId, Arc<ServiceCertificates>>,
     pub(super) proxies: OrdMap<SerialNumber, Arc<ProxyCertificateRecord>>,
     pub(super) controllers: OrdMap<SerialNumber, Arc<ControllerCertificateRecord>>,
+    #[serde(skip_serializing_if = "OrdMap::is_empty")]
+    pub(super) gateways: OrdMap<NamespacedName, Arc<GatewayCertificateRecord>>,
     #[serde(skip_serializing_if = "placement_is_empty")]
     pub(super) placement: Arc<Placement>,
     #[serde(skip_serializing_if = "Forgotten::is_empty")]
@@ -91,6 +93,8 @@ struct Image {
     proxies: OrdMap<SerialNumber, Arc<ProxyCertificateRecord>>,
     controllers: OrdMap<SerialNumber, Arc<ControllerCertificateRecord>>,
     #[serde(default)]
+    gateways: OrdMap<NamespacedName, Arc<GatewayCertificateRecord>>,
+    #[serde(default)]
     placement: Arc<Placement>,
     #[serde(default)]
     forgotten: Forgotten,
@@ -109,6 +113,7 @@ impl Default for Ledger {
             services: OrdMap::new(),
             proxies: OrdMap::new(),
             controllers: OrdMap::new(),
+            gateways: OrdMap::new(),
             placement: Arc::default(),
             forgotten: Forgotten::default(),
             by_proxy: OrdMap::new(),
@@ -120,7 +125,7 @@ impl Default for Ledger {
 
 impl From<Image> for Ledger {
     fn from(image: Image) -> Self {
-        let Image { now, authority, services, proxies, controllers, placement, forgotten } = image;
+        let Image { now, authority, services, proxies, controllers, gateways, placement, forgotten } = image;
         let mut by_proxy: OrdMap<ProxyName, Arc<BTreeSet<_>>> = OrdMap::new();
         let mut places = Places::default();
         for (serial, record) in &proxies {
@@ -132,6 +137,7 @@ impl From<Image> for Ledger {
             serials.insert(certificates.current.serial);
             serials.extend(certificates.superseded.iter().map(|old| old.serial));
         }
+        serials.extend(gateways.values().map(|record| record.certificate.serial));
         if let Some(authority) = &authority {
             serials.extend(authority.serials());
         }
@@ -141,6 +147,7 @@ impl From<Image> for Ledger {
             services,
             proxies,
             controllers,
+            gateways,
             placement,
             forgotten,
             by_proxy,

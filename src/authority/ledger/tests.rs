@@ -1,5 +1,6 @@
 mod ca_rotation;
 mod forgotten;
+mod gateways;
 mod latest;
 mod placement;
 mod proxies;
@@ -14,7 +15,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::pki::{Fingerprint, SealedKey, SerialNumber, Validity};
-use smc_types::ids::{ProxyName, ServiceAccountId, TrustDomain};
+use smc_types::ids::{NamespacedName, ProxyName, ServiceAccountId, TrustDomain};
 use smc_types::time::Timestamp;
 
 const START: Timestamp = Timestamp(1_800_000_000);
@@ -72,6 +73,26 @@ fn service(n: u8, replaces: Option<u8>, validity: Validity) -> Operation {
 /// The only identity, as it is forgotten if this is its current certificate.
 fn unused(n: u8) -> ForgetService {
     ForgetService { account: account("v1"), serial: serial(n) }
+}
+
+fn gateway_secret() -> NamespacedName {
+    "ingress/gateway".parse().unwrap()
+}
+
+fn gateway(n: u8, replaces: Option<u8>, validity: Validity) -> Operation {
+    Operation::RecordGatewayCertificate(RecordGatewayCertificate {
+        secret: gateway_secret(),
+        replaces: replaces.map(serial),
+        record: Box::new(GatewayCertificateRecord {
+            names: ["gateway.example".to_owned()].into(),
+            lifetime: 86_400,
+            certificate: record(n, validity),
+        }),
+    })
+}
+
+fn forget_gateway(n: u8) -> Operation {
+    Operation::ForgetGateway(ForgetGateway { secret: gateway_secret(), serial: serial(n) })
 }
 
 fn proxy_certificate(n: u8, of: u8, validity: Validity) -> Operation {

@@ -5,9 +5,10 @@
 
 use super::authority::Authority;
 use super::command::{
-    AcknowledgeRoot, AgreeOnTime, CancelRoot, EndControllerIssuer, ForgetReplica, ForgetService, HastenRoot,
-    Operation, RecordControllerCertificate, RecordProxyCertificate, RecordServiceCertificate, RotateIssuing,
-    SetReplicaPhase, SignWithNextRoot, TrustRoot,
+    AcknowledgeRoot, AgreeOnTime, CancelRoot, EndControllerIssuer, ForgetGateway, ForgetReplica,
+    ForgetService, HastenRoot, Operation, RecordControllerCertificate, RecordGatewayCertificate,
+    RecordProxyCertificate, RecordServiceCertificate, RotateIssuing, SetReplicaPhase, SignWithNextRoot,
+    TrustRoot,
 };
 use super::outcome::Reply;
 use super::record::RekeyedKey;
@@ -131,6 +132,10 @@ operation!(
 );
 operation!(
     UseRules, bool, |it| Operation::UseRules(it.0), Reply::RulesBegun => true, Reply::RulesUnchanged => false
+);
+operation!(RecordGatewayCertificate, (), |it| Operation::RecordGatewayCertificate(it), Reply::Recorded => ());
+operation!(
+    ForgetGateway, bool, |it| Operation::ForgetGateway(it), Reply::Forgotten { identities } => identities > 0
 );
 operation!(RotateIssuing, |it| Operation::RotateIssuing(it));
 operation!(TrustRoot, |it| Operation::TrustRoot(it));

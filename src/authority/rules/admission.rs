@@ -22,6 +22,8 @@ pub struct PeerCertificate {
     pub common_names: Vec<String>,
     /// All URIs of the subject alternative names.
     pub uris: Vec<String>,
+    /// All DNS names of the subject alternative names.
+    pub dns_names: Vec<String>,
     /// The certificate's validity.
     pub validity: Validity,
     /// Whether the certificate is a CA's.

@@ -13,6 +13,7 @@ use smc_authority::rules::{RenewalPlan, WantedCertificates, plan_renewal, servic
 use smc_types::ids::{ProxyName, ServiceAccountId};
 use tokio::sync::broadcast;
 
+use super::signing::Leaf;
 use super::{BuiltinCa, text};
 use crate::commit::{check_clock, propose};
 use crate::error::{CaError, CaOperation};
@@ -35,8 +36,7 @@ impl BuiltinCa {
         check_clock(&*self.ledger, &operation).await?;
         let lifetimes = match lifetime {
             None => self.settings.lifetimes,
-            Some(lifetime) => Lifetimes::with_service(lifetime)
-                .map_err(|source| CaError::Lifetime { operation: operation.clone(), source })?,
+            Some(lifetime) => lifetimes(&operation, lifetime)?,
         };
         let replaces = self
             .ledger
@@ -53,20 +53,8 @@ impl BuiltinCa {
         if service_identity(&leaf.reads_as, &self.settings.trust_domain).as_ref() != Some(&account) {
             return Err(CaError::Missigned(operation));
         }
-        let name = account.to_string();
-        let context = SealContext { purpose: Purpose::Service, name: &name, serial: leaf.serial };
-        let key = self
-            .keys
-            .seal(context, leaf.key_pem.as_bytes())
-            .map_err(|source| CaError::Sealing { operation: operation.clone(), source })?;
-        let record = ServiceCertificateRecord {
-            serial: leaf.serial,
-            validity: leaf.validity,
-            issued_at: leaf.issued_at,
-            issuer: issuer.serial(),
-            chain_pem: leaf.chain_pem.clone(),
-            key,
-        };
+        let owner = (Purpose::Service, account.to_string());
+        let record = self.sealed(&operation, owner, issuer.serial(), &leaf)?;
         let command = RecordServiceCertificate {
             account: account.clone(),
             replaces,
@@ -88,6 +76,44 @@ impl BuiltinCa {
             validity: leaf.validity,
             issued_at: leaf.issued_at,
             certificate: ServiceCertificate { chain_pem: leaf.chain_pem, key_pem: leaf.key_pem },
+        })
+    }
+
+    /// The record of a certificate, with its key sealed for this owner.
+    pub(super) fn sealed(
+        &self,
+        operation: &CaOperation,
+        (purpose, name): (Purpose, String),
+        issuer: SerialNumber,
+        leaf: &Leaf,
+    ) -> Result<ServiceCertificateRecord, CaError> {
+        let context = SealContext { purpose, name: &name, serial: leaf.serial };
+        let key = self.keys.seal(context, leaf.key_pem.as_bytes());
+        Ok(ServiceCertificateRecord {
+            serial: leaf.serial,
+            validity: leaf.validity,
+            issued_at: leaf.issued_at,
+            issuer,
+            chain_pem: leaf.chain_pem.clone(),
+            key: key.map_err(|source| CaError::Sealing { operation: operation.clone(), source })?,
+        })
+    }
+
+    /// A certificate on record, with its key opened.
+    pub(super) fn opened(
+        &self,
+        operation: CaOperation,
+        (purpose, name): (Purpose, String),
+        record: ServiceCertificateRecord,
+    ) -> Result<IssuedService, CaError> {
+        let context = SealContext { purpose, name: &name, serial: record.serial };
+        let opened = self.keys.open(context, &record.key).and_then(text);
+        let key_pem = opened.map_err(|source| CaError::Sealing { operation, source })?;
+        Ok(IssuedService {
+            serial: record.serial,
+            validity: record.validity,
+            issued_at: record.issued_at,
+            certificate: ServiceCertificate { chain_pem: record.chain_pem, key_pem },
         })
     }
 
@@ -158,8 +184,16 @@ impl BuiltinCa {
     }
 }
 
+/// The lifetimes with service certificates of this one.
+pub(super) fn lifetimes(operation: &CaOperation, lifetime: Duration) -> Result<Lifetimes, CaError> {
+    Lifetimes::with_service(lifetime)
+        .map_err(|source| CaError::Lifetime { operation: operation.clone(), source })
+}
+
 /// Signs and records, and repeats both if the issuing CA was retired before the record was committed.
-async fn signed<T, F: Future<Output = Result<T, CaError>>>(sign: impl Fn() -> F) -> Result<T, CaError> {
+pub(super) async fn signed<T, F: Future<Output = Result<T, CaError>>>(
+    sign: impl Fn() -> F,
+) -> Result<T, CaError> {
     let retired = |outcome: &Result<T, CaError>| {
         matches!(outcome, Err(CaError::Rejected { source: Rejection::RetiredIssuer { .. }, .. }))
     };
@@ -185,18 +219,8 @@ impl Issuer for BuiltinCa {
 
     fn service(&self, account: &ServiceAccountId) -> Result<Option<IssuedService>, CaError> {
         let record = self.ledger.local().read(|ledger| ledger.service_certificate(account).cloned());
-        let Some(record) = record else { return Ok(None) };
-        let name = account.to_string();
-        let context = SealContext { purpose: Purpose::Service, name: &name, serial: record.serial };
-        let key_pem = self.keys.open(context, &record.key).and_then(text).map_err(|source| {
-            CaError::Sealing { operation: CaOperation::ReadService(account.clone()), source }
-        })?;
-        Ok(Some(IssuedService {
-            serial: record.serial,
-            validity: record.validity,
-            issued_at: record.issued_at,
-            certificate: ServiceCertificate { chain_pem: record.chain_pem, key_pem },
-        }))
+        let owner = (Purpose::Service, account.to_string());
+        record.map(|record| self.opened(CaOperation::ReadService(account.clone()), owner, record)).transpose()
     }
 
     fn service_validity(&self, account: &ServiceAccountId) -> Option<(SerialNumber, Validity)> {

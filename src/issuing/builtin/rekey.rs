@@ -42,6 +42,7 @@ impl BuiltinCa {
         let (purpose, name, account) = match owner {
             KeyOwner::Root(domain) => (Purpose::Root, domain.to_string(), None),
             KeyOwner::Issuing(domain) => (Purpose::Issuing, domain.to_string(), None),
+            KeyOwner::Gateway(secret) => (Purpose::Gateway, secret.to_string(), None),
             KeyOwner::Service(account) => (Purpose::Service, account.to_string(), Some(account.clone())),
         };
         let context = SealContext { purpose, name: &name, serial };

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use rustls::pki_types::PrivatePkcs8KeyDer;
 use rustls::pki_types::pem::PemObject;
-use smc_proto::admin::v1::BootstrapResponse;
+use smc_proto::admin::v1::{BootstrapResponse, GetGatewayCertificateResponse};
 use smc_raft::GroupSecret;
 use tempfile::TempDir;
 use zeroize::Zeroizing;
@@ -47,12 +47,13 @@ fn traces(key_pem: &str) -> Vec<Vec<u8>> {
 #[tokio::test]
 async fn no_private_key_is_in_any_file_snapshot_or_backup() {
     let dir = TempDir::new().unwrap();
-    let test = test_ca(dir.path()).await;
+    let test = latest_ca(dir.path(), START, 1).await;
     let mut keys = vec![
         test.ca.issue_service(&account("v1"), None).await.unwrap().certificate.key_pem,
         test.ca.issue_service(&account("v1"), None).await.unwrap().certificate.key_pem,
         test.ca.issue_proxy(&proxy("v1"), &account("v1")).await.unwrap().key_pem,
         test.ca.issue_controller(&names()).await.unwrap().key_pem,
+        gateway_key(&test).await,
     ];
     let authority = || test.ca.ledger().local().read(|ledger| ledger.authority().cloned()).unwrap();
     let kek = LocalKey::load(&dir.path().join("kek"), &test.env).unwrap();
@@ -106,6 +107,13 @@ async fn no_private_key_is_in_any_file_snapshot_or_backup() {
     assert!(in_files > 0, "the search finds nothing at all");
 }
 
+/// Issues a certificate of a gateway.
+async fn gateway_key(test: &TestCa) -> Zeroizing<String> {
+    let wanted = gateway(&["gateway.example"]);
+    test.ca.issue_gateway(&wanted).await.unwrap();
+    test.ca.gateway(&wanted).unwrap().unwrap().certificate.key_pem
+}
+
 /// The secret part of the response to a bootstrap request.
 fn bootstrap(key_pem: &str) -> BootstrapResponse {
     BootstrapResponse { bootstrap: key_pem.to_owned(), ..BootstrapResponse::default() }
@@ -114,12 +122,19 @@ fn bootstrap(key_pem: &str) -> BootstrapResponse {
 #[tokio::test]
 async fn no_private_key_is_in_any_debug_text() {
     let dir = TempDir::new().unwrap();
-    let TestCa { ca, .. } = test_ca(dir.path()).await;
+    let test = latest_ca(dir.path(), START, 1).await;
+    let of_gateway = gateway_key(&test).await;
+    let answer = GetGatewayCertificateResponse {
+        key_pem: of_gateway.to_string(),
+        ..GetGatewayCertificateResponse::default()
+    };
+    let TestCa { ca, .. } = test;
+    let issued = ca.gateway(&gateway(&["gateway.example"])).unwrap();
     let service = ca.issue_service(&account("v1"), None).await.unwrap();
     let proxy = ca.issue_proxy(&proxy("v1"), &account("v1")).await.unwrap();
     let controller = ca.issue_controller(&names()).await.unwrap();
     let texts = [
-        format!("{service:?}"),
+        format!("{service:?} {issued:?} {answer:?}"),
         format!("{proxy:?}"),
         format!("{controller:?}"),
         format!("{:?}", bootstrap(&proxy.key_pem)),
@@ -127,7 +142,7 @@ async fn no_private_key_is_in_any_debug_text() {
         ca.ledger().local().read(|ledger| format!("{ledger:?}")),
         format!("{:?}", ca.list()),
     ];
-    for key in [&service.certificate.key_pem, &proxy.key_pem, &controller.key_pem] {
+    for key in [&service.certificate.key_pem, &proxy.key_pem, &controller.key_pem, &of_gateway] {
         for trace in traces(key) {
             let trace = String::from_utf8_lossy(&trace);
             assert!(texts.iter().all(|text| !text.contains(&*trace)), "{trace}");

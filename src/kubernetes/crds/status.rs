@@ -24,10 +24,11 @@ pub struct ObjectStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
-    /// As Open Service Mesh wrote it; SMC leaves it alone.
+    /// Of an IngressBackend, as in Open Service Mesh: `committed` or `error`. SMC leaves that of others
+    /// alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub current_status: Option<String>,
-    /// As Open Service Mesh wrote it; SMC leaves it alone.
+    /// Why, of an IngressBackend.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
@@ -56,6 +57,12 @@ pub struct Condition {
     #[schemars(length(max = 32768))]
     pub message: String,
 }
+
+/// What [`ObjectStatus::current_status`] says of an object that is in effect.
+pub(crate) const COMMITTED: &str = "committed";
+
+/// What it says of one that is not.
+pub(crate) const ERROR: &str = "error";
 
 impl Condition {
     /// Whether SMC writes this condition.

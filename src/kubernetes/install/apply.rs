@@ -184,6 +184,11 @@ async fn bounded<T>(
     }
 }
 
+/// How many controllers a StatefulSet asks for; Kubernetes takes one where it does not say.
+pub fn replicas(set: &Value) -> u64 {
+    set.pointer("/spec/replicas").and_then(Value::as_u64).unwrap_or(1)
+}
+
 /// How far the controllers of a StatefulSet are: `None` when all run as the object says.
 pub fn rollout(set: &Value) -> Option<String> {
     let number = |pointer| set.pointer(pointer).and_then(Value::as_u64).unwrap_or(0);

@@ -47,7 +47,7 @@ pub fn chart_objects(settings: &Settings) -> Result<Vec<Value>, ManifestError> {
             set_disks(&mut object, &settings.disks)?;
             set_keys(&mut object, settings)?;
         }
-        if object["kind"] == "ValidatingAdmissionPolicy" {
+        if object["kind"] == "ValidatingAdmissionPolicy" && object["spec"].get("variables").is_some() {
             set_key_of_policy(&mut object, settings)?;
         }
         objects.push(object);

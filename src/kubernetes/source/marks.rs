@@ -59,7 +59,9 @@ mod tests {
         assert_eq!(written.observed_generation, Some(6));
         let kinds: Vec<_> = written.conditions.iter().map(|condition| condition.kind.as_str()).collect();
         assert_eq!(kinds, ["Accepted", "Programmed"], "those of others are not held");
-        assert_eq!(written.current_status, None, "nor is what Open Service Mesh wrote");
+        assert_eq!(written.current_status.as_deref(), Some("committed"), "SMC writes it as well");
+        let strange = json!({"currentStatus": "lost", "reason": "x", "conditions": []});
+        assert_eq!(of(&json!({"uid": "u"}), &strange).unwrap().written(), ObjectStatus::default());
     }
 
     #[test]

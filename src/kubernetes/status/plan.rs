@@ -19,7 +19,7 @@ use smc_types::time::Timestamp;
 
 use super::group_effect::Effect;
 use super::turns::in_turn;
-use crate::crds::status::{ACCEPTED, Condition, ObjectStatus, PROGRAMMED};
+use crate::crds::status::{ACCEPTED, COMMITTED, Condition, ERROR, ObjectStatus, PROGRAMMED};
 use crate::custom_objects::{Content, CustomObject};
 use crate::event::rfc3339;
 
@@ -41,6 +41,9 @@ const REMEMBERED: Duration = Duration::from_secs(10);
 
 /// The most writes of one step, so that a mesh of thousands of objects does not flood the API server.
 pub(super) const MAX_WRITES: usize = 20;
+
+/// The longest reason in the form of Open Service Mesh, in bytes. The conditions have it whole.
+const MAX_REASON: usize = 1024;
 
 /// The most problems in a message, and its length in characters. People read it in a terminal.
 const MAX_PROBLEMS: usize = 8;
@@ -134,9 +137,9 @@ fn due(
     if judged.iter().any(|judged| judged.reason == WAITING) && now.since(tracked.since) < GRACE {
         return None;
     }
-    let status = status(tracked, judged, now);
+    let status = status(reference, tracked, judged, now);
     let same = |other: &ObjectStatus| {
-        other.observed_generation == status.observed_generation && says(other) == says(&status)
+        other.observed_generation == status.observed_generation && is_said(other, &status)
     };
     if same(&tracked.written) {
         return None;
@@ -177,8 +180,8 @@ pub(super) fn farewells(
         }
         let message = format!("Not in effect: the namespace {} has left the mesh.", name.namespace());
         let left = Judged { kind: PROGRAMMED, status: "False", reason: "NotInMesh", message };
-        let status = status(tracked, [accepted(reference, tracked), left], now);
-        let tried = tracked.sent.as_ref().filter(|(_, sent)| says(sent) == says(&status));
+        let status = status(reference, tracked, [accepted(reference, tracked), left], now);
+        let tried = tracked.sent.as_ref().filter(|(_, sent)| is_said(sent, &status));
         if tried.is_some_and(|(at, _)| now.since(*at) < PAUSE) {
             return None;
         }
@@ -187,6 +190,13 @@ pub(super) fn farewells(
     };
     let taken = in_turn(gone, last, MAX_WRITES, |reference, (_, tracked)| due(reference, tracked).is_some());
     taken.into_iter().filter_map(|(reference, (_, tracked))| due(reference, tracked)).collect()
+}
+
+/// Whether the API has what is to be written, but for its times.
+fn is_said(by: &ObjectStatus, status: &ObjectStatus) -> bool {
+    // Of most kinds nothing is written there, and what others wrote counts for nothing.
+    let current = status.current_status.is_none() || by.current_status == status.current_status;
+    current && says(by) == says(status)
 }
 
 /// What the conditions say, without their times.
@@ -320,8 +330,20 @@ fn listed(problems: &[&Problem]) -> String {
     truncated(&lines.join("; "), MAX_MESSAGE)
 }
 
+/// What Open Service Mesh's field says of an IngressBackend, and why; nothing while it is not known, and of
+/// other kinds.
+fn as_osm_says(reference: &ObjectRef, judged: &[Judged; 2]) -> Option<(&'static str, String)> {
+    let ObjectRef::Namespaced(Kind::IngressBackend, _) = reference else { return None };
+    if let Some(wrong) = judged.iter().find(|judged| judged.status == "False") {
+        return Some((ERROR, truncated(&wrong.message, MAX_REASON)));
+    }
+    let is_programmed = judged.iter().all(|judged| judged.status == "True");
+    is_programmed.then(|| (COMMITTED, "successfully committed by the system".to_owned()))
+}
+
 /// Gives the conditions their times: that of the last change of `status`, which the API may hold already.
-fn status(tracked: &Tracked, judged: [Judged; 2], now: Timestamp) -> ObjectStatus {
+fn status(reference: &ObjectRef, tracked: &Tracked, judged: [Judged; 2], now: Timestamp) -> ObjectStatus {
+    let (current_status, reason) = as_osm_says(reference, &judged).unzip();
     let conditions = judged.into_iter().map(|judged| {
         let before = tracked.written.conditions.iter().find(|condition| condition.kind == judged.kind);
         let unchanged = before.filter(|condition| condition.status == judged.status);
@@ -336,7 +358,8 @@ fn status(tracked: &Tracked, judged: [Judged; 2], now: Timestamp) -> ObjectStatu
         }
     });
     let conditions = conditions.collect();
-    ObjectStatus { observed_generation: Some(tracked.generation()), conditions, ..ObjectStatus::default() }
+    let current_status = current_status.map(str::to_owned);
+    ObjectStatus { observed_generation: Some(tracked.generation()), conditions, current_status, reason }
 }
 
 /// The first condition that is false and did not say so before.

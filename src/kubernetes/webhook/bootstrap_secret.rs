@@ -1,55 +1,24 @@
 //! The Secret with a sidecar's bootstrap, in the API.
 //!
-//! Owns its form, and the requests that make and delete it. SMC never reads one: the controller has no right
-//! whose answer is the content of a Secret, as those of `get` and `patch` are.
+//! Owns its form.
 
 use std::collections::BTreeMap;
 
-use http::HeaderValue;
-use http::header::ACCEPT;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use kube::api::{Api, DeleteParams, ObjectMeta, PartialObjectMeta, PostParams};
-use kube::core::Request;
-use kube::{Client, Error};
+use kube::Client;
+use kube::api::ObjectMeta;
 use serde_json::Value;
 use smc_sidecar::injection::{
     BOOTSTRAP_KEY, MANAGED_BY_LABEL, MANAGED_BY_VALUE, PROXY_UUID_LABEL, secret_name,
 };
 use smc_types::ids::ProxyName;
-use thiserror::Error;
-use tokio::time::timeout;
 
-use super::API_LIMIT;
-use crate::names::FIELD_MANAGER;
-
-/// The answer that is wanted: <https://kubernetes.io/docs/reference/using-api/api-concepts/>, "metadata-only
-/// fetches".
-const METADATA_ALONE: HeaderValue =
-    HeaderValue::from_static("application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1");
+use crate::secret_requests::{self, SecretError};
 
 /// The longest text of a reference to an owner, in bytes (RFC 1123).
 const MAX_TEXT: usize = 253;
-
-/// A request about a Secret failed.
-#[derive(Debug, Error)]
-#[error("cannot {action} the Secret {namespace}/{name}")]
-pub(crate) struct SecretError {
-    action: &'static str,
-    namespace: String,
-    name: String,
-    #[source]
-    source: Cause,
-}
-
-#[derive(Debug, Error)]
-enum Cause {
-    #[error("no answer of the API server within {} s", API_LIMIT.as_secs())]
-    Silence,
-    #[error(transparent)]
-    Api(#[from] Box<Error>),
-}
 
 /// The object that made a Pod, such as its ReplicaSet, as the owner of the Pod's Secret; `None` if a person
 /// made the Pod. The Secret of a Pod that is gone is deleted by the leader ([`super::secret_gc`]). Where no
@@ -95,46 +64,12 @@ pub(crate) async fn create(
         type_: Some("Opaque".to_owned()),
         ..Secret::default()
     };
-    let created = timeout(API_LIMIT, send(client, proxy, &secret)).await;
-    outcome("create", proxy, created)
-}
-
-/// As [`Api::create`], but for the answer: it has the metadata alone, and the content does not come back.
-async fn send(client: &Client, proxy: &ProxyName, secret: &Secret) -> Result<(), Error> {
-    let parameters = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
-    let body = serde_json::to_vec(secret).map_err(Error::SerdeError)?;
-    let url = secrets(client, proxy).resource_url().to_owned();
-    let mut request = Request::new(url).create(&parameters, body).map_err(Error::BuildRequest)?;
-    request.headers_mut().insert(ACCEPT, METADATA_ALONE);
-    client.request::<PartialObjectMeta<Secret>>(request).await.map(drop)
+    secret_requests::create(client, &secret).await
 }
 
 /// Deletes the Secret. Returns whether it was there.
 pub(crate) async fn delete(client: &Client, proxy: &ProxyName) -> Result<bool, SecretError> {
-    let (api, name) = (secrets(client, proxy), secret_name(proxy.uuid));
-    let deleted = timeout(API_LIMIT, api.delete(&name, &DeleteParams::default())).await;
-    if let Ok(Err(Error::Api(status))) = &deleted
-        && status.code == 404
-    {
-        return Ok(false);
-    }
-    outcome("delete", proxy, deleted.map(|deleted| deleted.map(drop))).map(|()| true)
-}
-
-fn secrets(client: &Client, proxy: &ProxyName) -> Api<Secret> {
-    Api::namespaced(client.clone(), &proxy.namespace)
-}
-
-type Answer = Result<Result<(), Error>, tokio::time::error::Elapsed>;
-
-fn outcome(action: &'static str, proxy: &ProxyName, answer: Answer) -> Result<(), SecretError> {
-    let source = match answer {
-        Ok(Ok(())) => return Ok(()),
-        Ok(Err(error)) => Cause::Api(error.into()),
-        Err(_) => Cause::Silence,
-    };
-    let (namespace, name) = (proxy.namespace.to_string(), secret_name(proxy.uuid));
-    Err(SecretError { action, namespace, name, source })
+    secret_requests::delete(client, &proxy.namespace, &secret_name(proxy.uuid)).await
 }
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
-//! Keeps what the API server trusts of the webhooks equal to the roots of the mesh.
+//! Keeps what the API server and gateways trust equal to the roots of the mesh.
 //!
-//! Owns the field `caBundle` of the webhook configurations of this mesh and of the CRDs that are converted
-//! here. The Raft leader writes it, and only where it differs, so a root that rotates, or an upgrade of the
-//! installation that empties the field, is followed within seconds. Everything else in these objects belongs
-//! to the installation.
+//! Owns the Secret with the roots, and the field `caBundle` of the webhook configurations of this mesh and of
+//! the CRDs that are converted here. The Raft leader writes it, and only where it differs, so a root that
+//! rotates, or an upgrade of the installation that empties the field, is followed within seconds. Everything
+//! else in these objects belongs to the installation.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -19,24 +19,39 @@ use kube::{Client, Resource};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use smc_authority::pki::TrustBundle;
 use smc_host::log_limit::LogLimit;
 use smc_host::tasks::Tasks;
 use smc_issuing::Issuer;
 use smc_issuing::issuer::authority_changed;
-use smc_raft::Group;
+use smc_raft::{Group, ProposeError, ReplicatedLedger};
+use smc_server::gateway_keeper::REWRITE;
 use smc_types::ids::{MeshName, MeshNamespace};
-use tokio::time::{sleep, timeout};
+use thiserror::Error;
+use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::API_LIMIT;
+use crate::gateway_secret;
 use crate::names::{CONVERSION_SERVICE, FIELD_MANAGER, INJECTOR};
+use crate::secret_requests::SecretError;
 
 /// How often the objects are read. An upgrade of the installation may reset them.
 const PERIOD: Duration = Duration::from_secs(10);
 
 /// The CRDs with several versions, which the API server has converted by the webhook `/convert`.
 const CONVERTED: [&str; 1] = ["trafficsplits.split.smi-spec.io"];
+
+/// The roots for gateways were not written.
+#[derive(Debug, Error)]
+enum RootsError {
+    /// This replica may not have the current ones.
+    #[error("the group does not confirm the roots")]
+    Group(#[from] ProposeError),
+    #[error(transparent)]
+    Secret(#[from] SecretError),
+}
 
 /// The task that keeps the field.
 pub(crate) struct CaBundle {
@@ -57,8 +72,9 @@ impl CaBundle {
 
     async fn run(self, stopping: CancellationToken) {
         let mut announcements = self.issuer.announcements();
-        let failures = LogLimit::default();
+        let (failures, unwritten) = (LogLimit::default(), LogLimit::default());
         let keeping = async {
+            let mut written = None;
             loop {
                 // Read before the step, so that a change of leader during the step is not missed.
                 let status = self.group.status();
@@ -68,6 +84,13 @@ impl CaBundle {
                 {
                     let error = &error as &dyn std::error::Error;
                     warn!(error, count, "cannot tell the API server which roots to trust; will retry");
+                }
+                if status.leads()
+                    && let Err(error) = self.write_roots(&mut written).await
+                    && let Some(count) = unwritten.note()
+                {
+                    let error = &error as &dyn std::error::Error;
+                    warn!(error, count, "cannot write the roots for gateways; will retry");
                 }
                 tokio::select! {
                     () = authority_changed(&mut announcements) => {}
@@ -80,6 +103,20 @@ impl CaBundle {
             () = stopping.cancelled() => {}
             () = keeping => {}
         }
+    }
+
+    /// Writes the Secret with the roots if it may not have them.
+    async fn write_roots(&self, written: &mut Option<(TrustBundle, Instant)>) -> Result<(), RootsError> {
+        let is_written =
+            |(roots, at): &(TrustBundle, Instant)| *roots == self.issuer.bundle() && at.elapsed() < REWRITE;
+        if !written.as_ref().is_some_and(is_written) {
+            // A replica that does not know yet that another one leads may have former roots.
+            self.group.barrier().await?;
+            let bundle = self.issuer.bundle();
+            gateway_secret::write_roots(&self.client, &self.namespace, &bundle).await?;
+            *written = Some((bundle, Instant::now()));
+        }
+        Ok(())
     }
 
     /// Keeps all of them, whatever fails; returns the first failure. The definitions come first: a replica

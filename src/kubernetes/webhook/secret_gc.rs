@@ -24,8 +24,9 @@ use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use super::bootstrap_secret::{self, SecretError};
+use super::bootstrap_secret;
 use crate::api::MetadataOnly;
+use crate::secret_requests::SecretError;
 use crate::source::sidecar_pods::with_pods;
 
 /// The pause between two looks. A Secret without a pod costs nothing meanwhile.

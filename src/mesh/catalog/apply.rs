@@ -57,6 +57,8 @@ impl Catalog {
             Object::TrafficSplit(new) => self.set_split(&new.id.clone(), Some(new)),
             Object::MeshConfig(name, new) => self.set_mesh_config(&name, Some(new)),
             Object::IngressBackend(new) => self.set_ingress_backend(&new.id.clone(), Some(new)),
+            Object::Retry(new) => self.set_retry(&new.id.clone(), Some(new)),
+            Object::UpstreamTrafficSetting(new) => self.set_upstream_setting(&new.id.clone(), Some(new)),
         }
     }
 
@@ -88,6 +90,8 @@ impl Catalog {
             EffectiveKind::TrafficSplit => self.set_split(name, None),
             EffectiveKind::MeshConfig => self.set_mesh_config(name, None),
             EffectiveKind::IngressBackend => self.set_ingress_backend(name, None),
+            EffectiveKind::Retry => self.set_retry(name, None),
+            EffectiveKind::UpstreamTrafficSetting => self.set_upstream_setting(name, None),
         }
     }
 
@@ -372,7 +376,11 @@ impl Catalog {
             return;
         }
         let roots: Vec<_> = old.iter().copied().chain(&new).map(|s| s.root.clone()).collect();
+        let named = old.into_iter().chain(&new).flat_map(|split| &split.backends);
+        let leaves: BTreeSet<_> = named.map(|backend| backend.service.clone()).collect();
+        self.due_about_settings(&roots);
         self.rewire(roots);
+        self.due_about_retries(&leaves);
         self.found.due(Check::Split(id.clone()));
         let share = self.share_of_a_root(id.namespace());
         if let Some(old) = self.traffic_splits.remove(id) {
@@ -427,7 +435,12 @@ impl Catalog {
             || before.local_proxy_mode != after.local_proxy_mode
             || before.access_log != after.access_log
             || before.ignores_ingress != after.ignores_ingress;
-        if before.egress != after.egress || before.ignores_ingress != after.ignores_ingress {
+        let turned_retries = before.ignores_retries != after.ignores_retries;
+        if turned_retries {
+            self.pending.affected.accounts.extend(self.index.retries_of.keys().cloned());
+        }
+        if before.egress != after.egress || before.ignores_ingress != after.ignores_ingress || turned_retries
+        {
             self.found.all_due();
         }
     }

@@ -1,6 +1,7 @@
 //! Short ways to write a mesh down, for tests.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use super::endpoint_budget::EndpointBudgets;
 use super::selection::SelectionBudgets;
@@ -9,8 +10,13 @@ use crate::policy::fixtures;
 pub(crate) use crate::policy::fixtures::{
     account, accounts, http_match, http_rule, ip, name, service_id, tcp_rule,
 };
-use smc_api::osm::MeshConfig;
+use smc_api::osm::upstream_traffic_setting::UpstreamHost;
+use smc_api::osm::{MeshConfig, Retry, UpstreamTrafficSetting};
 use smc_api::smi::{Backend, Rule, TrafficSplit};
+use smc_model::connection_settings::ConnectionSettings;
+use smc_model::rate_limit::{LocalRateLimits, Rate, RateUnit, RequestLimit, RouteLimit, TOO_MANY_REQUESTS};
+use smc_model::regex::Pattern;
+use smc_model::retry_policy::{RetryCondition, RetryPolicy};
 use smc_model::topology::{
     EndpointSlice, Namespace, Readiness, Service, ServicePort, SessionAffinity, SliceEndpoint, SlicePort,
     TargetPort, Workload,
@@ -164,8 +170,51 @@ pub(crate) fn split(id: &str, root: &str, backends: &[(&str, u32)], matches: &[&
         root: service_id(root),
         backends: backends.iter().map(backend).collect(),
         matches: matches.iter().map(|text| name(text)).collect(),
-        domains: std::collections::BTreeSet::new(),
+        domains: BTreeSet::new(),
     })
+}
+
+/// A Retry of failed requests, so many times.
+pub(crate) fn retry(id: &str, source: &str, services: &[&str], retries: u32) -> Object {
+    let policy = RetryPolicy {
+        conditions: [RetryCondition::ServerError].into(),
+        retries: Some(retries),
+        per_try_timeout: None,
+        backoff: None,
+    };
+    let destinations = services.iter().map(|id| service_id(id)).collect();
+    Object::from(Retry { id: name(id), source: account(source), destinations, policy })
+}
+
+/// An UpstreamTrafficSetting of a service, with so many connections.
+pub(crate) fn setting(id: &str, service: &str, max_connections: u32) -> Object {
+    Object::from(UpstreamTrafficSetting {
+        id: name(id),
+        host: UpstreamHost::Service { id: service_id(service), domain: None },
+        connections: ConnectionSettings {
+            max_connections: Some(max_connections),
+            ..ConnectionSettings::default()
+        },
+        rate_limits: Arc::default(),
+        not_enforced: BTreeSet::new(),
+    })
+}
+
+/// An UpstreamTrafficSetting of a service, with so many requests in a minute, and as many to each path.
+pub(crate) fn limit(id: &str, service: &str, requests: u32, paths: &[&str]) -> Object {
+    let rate = Rate { amount: requests, unit: RateUnit::Minute, burst: 0 };
+    let limit = RequestLimit { rate, status: TOO_MANY_REQUESTS, headers: Vec::new() };
+    let route = |path: &&str| RouteLimit { path: Pattern::prefix(path).unwrap(), limit: limit.clone() };
+    let routes = paths.iter().map(route).collect();
+    limits(id, service, LocalRateLimits { requests: Some(limit), routes })
+}
+
+/// An UpstreamTrafficSetting of a service with these limits.
+pub(crate) fn limits(id: &str, service: &str, limits: LocalRateLimits) -> Object {
+    let Object::UpstreamTrafficSetting(setting) = setting(id, service, 1) else { unreachable!("a setting") };
+    let rate_limits = Arc::new(limits);
+    let connections = ConnectionSettings::default();
+    Object::from(UpstreamTrafficSetting { connections, rate_limits, ..(*setting).clone() })
 }
 
 pub(crate) fn permissive(namespace: &str, permissive: bool) -> Object {

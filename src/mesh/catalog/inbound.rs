@@ -8,10 +8,11 @@ use std::sync::Arc;
 
 use super::Catalog;
 use crate::policy::{self, Estimate, Fit, Opening, Routes};
+use smc_api::osm::ingress_backend::IngressProtocol;
 use smc_api::smi::{RouteGroup, TcpRoute};
 use smc_model::inbound_intent::{Grant, InboundAccess, InboundIntent};
 use smc_model::sidecar_settings::AccessLog;
-use smc_types::ids::{NamespacedName, ServiceAccountId};
+use smc_types::ids::{NamespacedName, ServiceAccountId, ServiceId};
 use smc_types::object_ref::{Kind, ObjectRef};
 use smc_types::proxy_class::{InboundPort, ProxyClass};
 
@@ -50,13 +51,22 @@ impl Catalog {
         self.estimate(class, &self.openings(class))
     }
 
-    fn estimate<'a>(&'a self, class: &ProxyClass, openings: &[Opening<'a>]) -> Estimate<'a> {
+    fn estimate<'a>(&'a self, class: &'a ProxyClass, openings: &[Opening<'a>]) -> Estimate<'a> {
         let mut estimate = if self.accepts_anyone(&class.account) {
             Estimate::of_ports(&class.inbound)
         } else {
             Estimate::new(self, self.traffic_targets_for(&class.account), &class.inbound)
         };
         let mut groups = BTreeMap::new();
+        let mut ways: BTreeMap<&InboundPort, BTreeSet<bool>> = BTreeMap::new();
+        for (opened, inbound) in openings.iter().flat_map(|opening| &opening.ports) {
+            ways.entry(inbound).or_default().insert(opened.protocol == IngressProtocol::Http);
+        }
+        for port in class.inbound.iter().filter(|port| port.protocol.is_http()) {
+            let settings = port.services.iter().filter_map(|service| self.setting_of(service));
+            let bytes = settings.map(|setting| setting.rate_limits.bytes()).fold(0, usize::saturating_add);
+            estimate.add_limits(port, bytes, 1 + ways.get(port).map_or(0, BTreeSet::len));
+        }
         for opening in openings {
             let addresses = self.count_ingress_addresses(opening.object);
             let bytes = policy::opening_bytes(self, opening, addresses, &mut groups);
@@ -73,17 +83,24 @@ impl Catalog {
         let kept = || self.traffic_targets_for(&class.account).filter(|t| !left_out.contains(&t.id));
         let grants = (!self.accepts_anyone(&class.account))
             .then(|| policy::grants(self, kept()).into_iter().map(Arc::new).collect::<Vec<_>>());
-        let (open, without_room) = class.inbound.split_at(ports.min(class.inbound.len()));
+        let with_room = |wanted: bool| {
+            let ports = class.inbound.iter().zip(&ports).filter(move |(_, room)| **room == wanted);
+            ports.map(|(port, _)| port)
+        };
+        let without_room: Vec<_> = with_room(false).cloned().collect();
         openings.retain(|opening| !ingress_left_out.contains(&opening.object.id));
         for opening in &mut openings {
             opening.ports.retain(|(_, inbound)| !without_room.contains(inbound));
         }
         let named = |kind, names: BTreeSet<_>| names.into_iter().map(move |n| ObjectRef::Namespaced(kind, n));
         let left_out = named(Kind::TrafficTarget, left_out);
+        let services: BTreeSet<_> = class.inbound.iter().flat_map(|port| &port.services).collect();
+        let limited = |service: &ServiceId| Some((service.clone(), self.rate_limits(service)?));
         InboundIntent {
-            ports: open.iter().map(|port| (port.clone(), access(grants.as_deref(), port))).collect(),
+            ports: with_room(true).map(|port| (port.clone(), access(grants.as_deref(), port))).collect(),
             ingress: policy::ingress_chains(self, &openings, |object| self.ingress_addresses(object)),
-            without_room: without_room.to_vec(),
+            limits: services.into_iter().filter_map(limited).collect(),
+            without_room,
             left_out: left_out.chain(named(Kind::IngressBackend, ingress_left_out)).collect(),
             local_proxy_mode: config.local_proxy_mode,
             access_log: self.access_log(&class.account),

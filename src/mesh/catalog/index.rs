@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::backends::Backends;
 use super::endpoint_budget::EndpointBudgets;
 use super::selection::SelectionBudgets;
-use smc_api::osm::IngressBackend;
+use smc_api::osm::{IngressBackend, Retry};
 use smc_api::smi::{RuleKind, TrafficSplit, TrafficTarget};
 use smc_model::topology::{EndpointSlice, Service, Workload};
 use smc_types::ids::{NamespacedName, ProxyName, ServiceAccountId, ServiceId, WorkloadId};
@@ -114,6 +114,12 @@ pub(super) struct Index {
     pub(super) ingress_to: BTreeMap<ServiceId, BTreeSet<NamespacedName>>,
     pub(super) ingress_from: BTreeMap<ServiceId, BTreeSet<NamespacedName>>,
     pub(super) ingress_using: BTreeMap<NamespacedName, BTreeSet<NamespacedName>>,
+    /// Retries by their source and the services that they name, and by these services.
+    pub(super) retries_of: BTreeMap<ServiceAccountId, BTreeMap<ServiceId, BTreeSet<NamespacedName>>>,
+    pub(super) retries_to: BTreeMap<ServiceId, BTreeSet<NamespacedName>>,
+    /// UpstreamTrafficSettings by the service that they are about.
+    pub(super) settings_of: BTreeMap<ServiceId, BTreeSet<NamespacedName>>,
+
     /// The addresses of what stands behind each service that is named as a source, as many as are heeded.
     pub(super) source_addresses: BTreeMap<ServiceId, BTreeSet<IpAddr>>,
 }
@@ -218,6 +224,16 @@ impl Index {
         }
         for group in &split.matches {
             set(&mut self.splits_using, group.clone(), split.id.clone(), present);
+        }
+    }
+
+    /// Adds or removes a Retry under its source and one of the services that it names.
+    pub(super) fn file_retry(&mut self, retry: &Retry, service: &ServiceId, present: bool) {
+        set(&mut self.retries_to, service.clone(), retry.id.clone(), present);
+        let of_source = self.retries_of.entry(retry.source.clone()).or_default();
+        set(of_source, service.clone(), retry.id.clone(), present);
+        if of_source.is_empty() {
+            self.retries_of.remove(&retry.source);
         }
     }
 

@@ -7,10 +7,12 @@ use std::net::IpAddr;
 
 use super::Catalog;
 use super::backends::Backends;
-use crate::policy::Opening;
+use crate::policy::{IngressAttempt, IngressCheck, MAX_IDENTITY, Opening, check_ingress};
 use smc_api::osm::ingress_backend::{BackendPort, IngressBackend};
 use smc_model::cidr::IpNet;
-use smc_types::ids::{NamespacedName, ServiceAccountId, ServiceId};
+use smc_model::http_match::{HttpMatch, MethodSet};
+use smc_model::inbound_intent::HttpAccess;
+use smc_types::ids::{NamespacedName, ServiceAccountId, ServiceId, WorkloadId};
 use smc_types::proxy_class::{InboundPort, ProxyClass};
 
 /// The most addresses that the sources of one IngressBackend stand for. A mesh has some tens of pods of
@@ -40,6 +42,40 @@ impl Catalog {
             (!ports.is_empty()).then_some(Opening { object, ports })
         };
         objects.into_iter().filter_map(opening).collect()
+    }
+
+    /// What becomes of an attempt from outside at a workload; `None` for one that has no sidecar.
+    pub fn check_ingress(&self, workload: &WorkloadId, attempt: &IngressAttempt) -> Option<IngressCheck> {
+        let class = self.class(workload)?;
+        Some(check_ingress(&self.inbound_intent(class, MAX_IDENTITY).ingress, attempt))
+    }
+
+    /// The requests that IngressBackends let in to a service, by the host that they are for: `*` is any. The
+    /// `GetIngressRoutesPerHost` of the original design. The host is a regular expression, as the
+    /// HTTPRouteGroup has it in its header `host`; a source of the requests has to be let in as well.
+    pub fn ingress_routes_per_host(&self, service: &ServiceId) -> BTreeMap<String, BTreeSet<HttpMatch>> {
+        let mut hosts: BTreeMap<String, BTreeSet<HttpMatch>> = BTreeMap::new();
+        let mut add = |route: HttpMatch| {
+            let host = route.headers.get("host");
+            let host = host.map_or_else(|| "*".to_owned(), |value| value.matching().as_str().to_owned());
+            hosts.entry(host).or_default().insert(route);
+        };
+        let accounts = self.accounts_behind(service);
+        for class in accounts.iter().flat_map(|account| self.classes(account)) {
+            let own = class.inbound.iter().filter(|inbound| inbound.services.contains(service));
+            let ports: BTreeSet<_> = own.map(|inbound| inbound.port).collect();
+            let chains = self.inbound_intent(class, MAX_IDENTITY).ingress;
+            let chains = chains.into_iter().filter(|chain| ports.contains(&chain.port));
+            for grant in chains.flat_map(|chain| chain.grants) {
+                match grant.http {
+                    HttpAccess::Any => {
+                        add(HttpMatch { path: None, methods: MethodSet::Any, headers: BTreeMap::new() });
+                    }
+                    HttpAccess::Only(routes) => routes.iter().cloned().for_each(&mut add),
+                }
+            }
+        }
+        hosts
     }
 
     /// How many networks the sources of an IngressBackend stand for at most.
@@ -74,7 +110,7 @@ impl Catalog {
         let mut turned = BTreeSet::new();
         for service in services {
             let naming = self.index.ingress_from.get(&service);
-            let now = naming.map(|_| self.endpoint_addresses(&service)).unwrap_or_default();
+            let now = naming.map(|_| self.ingress_source(&service)).unwrap_or_default();
             let before = self.index.source_addresses.get(&service);
             if before.map_or(now.is_empty(), |before| *before == now) {
                 continue;
@@ -92,7 +128,7 @@ impl Catalog {
     /// The addresses of what stands behind a service, in the mesh or not, ready or not, as many as are
     /// heeded: those of its EndpointSlices, or of the pods that it selects if it has none. Nothing, where the
     /// service is of no namespace of the mesh.
-    fn endpoint_addresses(&self, service: &ServiceId) -> BTreeSet<IpAddr> {
+    pub fn ingress_source(&self, service: &ServiceId) -> BTreeSet<IpAddr> {
         let mut addresses = BTreeSet::new();
         if !self.services.contains_key(service) || !self.monitors(service.namespace()) {
             return addresses;

@@ -6,7 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::Catalog;
 use crate::policy::Routes;
-use smc_model::outbound_intent::{CallableServices, OutboundIntent, PortRoutes, ServiceRoutes};
+use smc_model::outbound_intent::{
+    CallableServices, OutboundIntent, PortRoutes, ServiceLimits, ServiceRoutes,
+};
 use smc_model::shared::Shared;
 use smc_model::topology::ServicePort;
 use smc_types::ids::{NamespacedName, ServiceAccountId, ServiceId};
@@ -17,11 +19,19 @@ use smc_types::object_ref::{Kind, ObjectRef};
 #[derive(Debug, Default)]
 pub struct OutboundIntents {
     /// In permissive mode all identities may call the same services.
-    anyone: Option<(Shared<CallableServices>, Shared<ServiceRoutes>)>,
+    anyone: Option<Callable>,
     /// Of the identity that was asked for last: those of all its classes are asked for one after the other.
     latest: Option<(ServiceAccountId, OutboundIntent)>,
     /// Where calls to a service go; `None` if all go to the service itself.
     routes: BTreeMap<ServiceId, Option<Shared<BTreeMap<u16, PortRoutes>>>>,
+}
+
+/// The services that an identity may call, and what is the same for all that may.
+#[derive(Debug, Clone)]
+struct Callable {
+    services: Shared<CallableServices>,
+    routes: Shared<ServiceRoutes>,
+    connections: Shared<ServiceLimits>,
 }
 
 impl OutboundIntents {
@@ -37,32 +47,38 @@ impl OutboundIntents {
 
     fn made(&mut self, catalog: &Catalog, account: &ServiceAccountId) -> OutboundIntent {
         let config = catalog.mesh_config();
-        let (services, routes) = if let Some(anyone) = &self.anyone {
-            anyone.clone()
-        } else {
-            let services = catalog.outbound_services(account);
-            let routes = services.keys().filter_map(|service| {
-                let routes = if let Some(known) = self.routes.get(service) {
-                    known.clone()
-                } else {
-                    let routes = catalog.service_routes(service);
-                    self.routes.insert(service.clone(), routes.clone());
-                    routes
-                };
-                Some((service.clone(), routes?))
-            });
-            let routes = Shared::new(routes.collect());
-            (Shared::new(services), routes)
-        };
+        let callable =
+            if let Some(anyone) = &self.anyone { anyone.clone() } else { self.callable(catalog, account) };
         if config.permissive {
-            self.anyone.get_or_insert_with(|| (services.clone(), routes.clone()));
+            self.anyone.get_or_insert_with(|| callable.clone());
         }
+        let Callable { services, routes, connections } = callable;
+        let retries = Shared::new(catalog.retries(account, &services));
         let passthrough = config.egress;
-        // A right of one identity alone, which no kind declares yet: what keeps halves apart is tested with
-        // it.
-        #[cfg(test)]
-        let passthrough = passthrough || catalog.passing_through.contains(account);
-        OutboundIntent { services, routes, passthrough, access_log: catalog.access_log(account) }
+        let access_log = catalog.access_log(account);
+        OutboundIntent { services, routes, connections, retries, passthrough, access_log }
+    }
+
+    fn callable(&mut self, catalog: &Catalog, account: &ServiceAccountId) -> Callable {
+        let services = catalog.outbound_services(account);
+        let routes = services.keys().filter_map(|service| {
+            let routes = if let Some(known) = self.routes.get(service) {
+                known.clone()
+            } else {
+                let routes = catalog.service_routes(service);
+                self.routes.insert(service.clone(), routes.clone());
+                routes
+            };
+            Some((service.clone(), routes?))
+        });
+        let routes: ServiceRoutes = routes.collect();
+        let leaves = routes.values().flat_map(|ports| ports.values()).flat_map(PortRoutes::backends);
+        let limits = services.keys().chain(leaves).filter_map(|service| {
+            let limits = catalog.backpressure(service)?;
+            Some((service.clone(), limits))
+        });
+        let connections = Shared::new(limits.collect::<ServiceLimits>());
+        Callable { services: Shared::new(services), routes: Shared::new(routes), connections }
     }
 }
 

@@ -14,10 +14,12 @@ mod identities;
 mod ingress;
 mod machines;
 mod outside;
+mod retries;
 mod services;
 mod splits;
 #[cfg(test)]
 mod tests;
+mod upstream;
 
 use super::Catalog;
 use smc_types::ids::NamespacedName;

@@ -7,14 +7,16 @@ use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 
 use super::fixtures::{
-    account, group, http_rule, ip, machine, name, pod, port, service, service_id, slice, split, target,
-    tcp_route, tcp_rule,
+    account, group, http_rule, ip, limit, machine, name, pod, port, retry, service, service_id, setting,
+    slice, split, target, tcp_route, tcp_rule,
 };
 use super::{Catalog, Object, OutboundIntents, SourceEvent};
 use crate::policy::MAX_IDENTITY;
 use crate::policy::fixtures::ingress;
+use smc_api::osm::upstream_traffic_setting::UpstreamHost;
 use smc_api::osm::{IngressBackend, MeshConfig};
 use smc_api::smi::{Rule, UdpRoute};
+use smc_model::connection_settings::ConnectionSettings;
 use smc_model::sidecar_settings::AccessLog;
 use smc_model::topology::{
     EndpointSlice, Namespace, Readiness, Service, ServicePort, SessionAffinity, TargetPort, Workload,
@@ -26,7 +28,7 @@ use smc_types::proxy_class::AppProtocol;
 // A universe small enough that things meet: two namespaces, a few names of each kind.
 const NAMESPACES: [&str; 2] = ["a", "b"];
 pub(crate) const ACCOUNTS: [&str; 5] = ["a/x", "a/y", "a/z", "b/x", "b/y"];
-const SERVICES: [&str; 5] = ["a/s1", "a/s2", "a/s3", "b/s1", "b/s2"];
+pub(crate) const SERVICES: [&str; 5] = ["a/s1", "a/s2", "a/s3", "b/s1", "b/s2"];
 const PODS: [&str; 6] = ["a/p1", "a/p2", "a/p3", "a/p4", "b/p1", "b/p2"];
 const MACHINES: [&str; 3] = ["a/m1", "a/p1", "b/m1"];
 const APPS: [&str; 3] = ["one", "two", "three"];
@@ -188,6 +190,33 @@ fn an_ingress_backend() -> impl Strategy<Value = Object> {
     })
 }
 
+/// Also one that names services that are no longer there, or not callable.
+fn a_retry() -> impl Strategy<Value = Object> {
+    let which = select(vec![("a/r1", "a/x"), ("a/r2", "a/z"), ("a/r3", "a/z"), ("b/r1", "b/x")]);
+    (which, subsequence(&SERVICES[..], 1..4), 0..3_u32)
+        .prop_map(|((id, source), services, retries)| retry(id, source, &services, retries))
+}
+
+fn a_setting() -> impl Strategy<Value = Object> {
+    let which = (select(vec!["a/u1", "a/u2", "b/u1"]), select(vec!["s1", "s2", "s3", "s4"]));
+    (which, 1..3_u32, 0..6).prop_map(|((id, service), most, shape)| {
+        let service = format!("{}/{service}", namespace_of(id));
+        let object = match shape {
+            4 => limit(id, &service, most, &[]),
+            5 => limit(id, &service, 1, &["/a", "/b"][..usize::try_from(most).unwrap()]),
+            _ => setting(id, &service, most),
+        };
+        let Object::UpstreamTrafficSetting(setting) = object else { unreachable!("a setting") };
+        let mut setting = (*setting).clone();
+        match shape {
+            0 => setting.host = UpstreamHost::Outside("example.com".to_owned()),
+            1 => setting.connections = ConnectionSettings::default(),
+            _ => {}
+        }
+        Object::from(setting)
+    })
+}
+
 fn an_object() -> impl Strategy<Value = Object> {
     let namespace = (
         select(&NAMESPACES[..]),
@@ -212,10 +241,18 @@ fn an_object() -> impl Strategy<Value = Object> {
     let tcp = (select(vec!["a/t1", "a/t2", "b/t1"]), subsequence(vec![80_u16, 8080, 9090], 0..3))
         .prop_map(|(id, ports)| tcp_route(id, &ports));
     let log = select(AccessLog::WORDS.map(|(_, log)| log).to_vec());
-    let switches = [any::<bool>(), any::<bool>(), any::<bool>()];
+    let switches = [any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>()];
     let config = (select(vec!["smc-system", NAMESPACES[0]]), switches, log);
-    let config = config.prop_map(|(namespace, [permissive, egress, ignores_ingress], access_log)| {
-        let config = MeshConfig { permissive, egress, ignores_ingress, access_log, ..MeshConfig::default() };
+    let config = config.prop_map(|(namespace, switches, access_log)| {
+        let [permissive, egress, ignores_ingress, ignores_retries] = switches;
+        let config = MeshConfig {
+            permissive,
+            egress,
+            ignores_ingress,
+            ignores_retries,
+            access_log,
+            ..MeshConfig::default()
+        };
         Object::MeshConfig(name(&format!("{namespace}/osm-mesh-config")), config)
     });
     let udp = Just(Object::UdpRoute(UdpRoute { id: name("a/u1"), ports: [].into() }));
@@ -231,6 +268,8 @@ fn an_object() -> impl Strategy<Value = Object> {
         3 => tcp,
         6 => a_split(),
         5 => an_ingress_backend(),
+        4 => a_retry(),
+        4 => a_setting(),
         1 => config,
         1 => udp,
         1 => identity,
@@ -284,6 +323,9 @@ pub(crate) fn furnished() -> Vec<Object> {
         split("a/d1", "a/s3", &[("a/s1", 1), ("a/s2", 1)], &[]),
         split("a/d2", "a/s3", &[("a/s2", 1)], &["a/g1"]),
         Object::from(ingress("a/i1", "a/s1", 80, &["b/s1", "a/s2"], &[])),
+        retry("a/r1", "a/z", &["a/s1", "a/s3"], 2),
+        setting("a/u1", "a/s2", 1),
+        limit("a/u2", "a/s1", 1, &["/a"]),
     ]
 }
 
@@ -362,7 +404,7 @@ fn budgets() -> impl Strategy<Value = (u64, u64)> {
 }
 
 /// The objects that remain after the events, by name.
-fn remaining(events: &[SourceEvent]) -> BTreeMap<ObjectRef, Object> {
+pub(crate) fn remaining(events: &[SourceEvent]) -> BTreeMap<ObjectRef, Object> {
     let mut objects = BTreeMap::new();
     for event in events {
         match event {

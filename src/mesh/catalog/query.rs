@@ -12,7 +12,7 @@ use smc_api::osm::MeshConfig;
 use smc_api::smi::{TrafficSplit, TrafficTarget};
 use smc_authority::rules::CertificateHolder;
 use smc_model::topology::{Namespace, Service, ServicePort, Workload};
-use smc_types::ids::{ProxyName, ServiceAccountId, ServiceId, WorkloadId};
+use smc_types::ids::{NamespacedName, ProxyName, ServiceAccountId, ServiceId, WorkloadId};
 use smc_types::proxy_class::{AppProtocol, InboundPort, ProxyClass};
 
 impl Catalog {
@@ -32,6 +32,8 @@ impl Catalog {
             Object::TrafficSplit(split) => self.traffic_splits.get(&split.id) == Some(split),
             Object::MeshConfig(name, config) => self.mesh_configs.get(name) == Some(config),
             Object::IngressBackend(object) => self.ingress_backends.get(&object.id) == Some(object),
+            Object::Retry(object) => self.retries.get(&object.id) == Some(object),
+            Object::UpstreamTrafficSetting(object) => self.upstream_settings.get(&object.id) == Some(object),
         }
     }
 
@@ -223,8 +225,11 @@ impl Catalog {
     /// The settings in force: those of the control plane's namespace. All are off while there is no
     /// MeshConfig or it cannot be read.
     pub fn mesh_config(&self) -> MeshConfig {
-        let mut configs = self.mesh_configs.iter();
-        let own = configs.find(|(name, _)| name.namespace() == self.mesh_namespace.as_str());
-        own.map(|(_, config)| config.clone()).unwrap_or_default()
+        self.own_mesh_config().map(|(_, config)| config.clone()).unwrap_or_default()
+    }
+
+    /// The MeshConfig whose settings are in force, and its name.
+    pub fn own_mesh_config(&self) -> Option<(&NamespacedName, &MeshConfig)> {
+        self.mesh_configs.iter().find(|(name, _)| name.namespace() == self.mesh_namespace.as_str())
     }
 }

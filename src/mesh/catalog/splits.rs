@@ -12,7 +12,7 @@ use smc_api::smi::TrafficSplit;
 use smc_model::http_match::HttpMatch;
 use smc_model::outbound_intent::Route;
 use smc_model::topology::ServicePort;
-use smc_types::ids::{NamespacedName, ServiceId, TrustDomain};
+use smc_types::ids::{NamespacedName, ServiceId};
 
 /// The most that the splits of one root may take, in bytes, on all of its ports, which share it equally. Each
 /// match is a route that names each backend, and every client of the root holds them: on a service of three
@@ -29,8 +29,12 @@ const BACKEND_BYTES: u64 = 32;
 impl Catalog {
     /// A domain in the names of a split that is not the mesh's.
     pub(super) fn foreign_domain<'a>(&self, split: &'a TrafficSplit) -> Option<&'a str> {
-        let own = self.domain.as_ref().map(TrustDomain::as_str);
-        split.domains.iter().map(String::as_str).find(|domain| Some(*domain) != own)
+        split.domains.iter().map(String::as_str).find(|domain| !self.is_own_domain(domain))
+    }
+
+    /// Whether full names of the mesh's services may end in this domain, beside `cluster.local`.
+    pub(super) fn is_own_domain(&self, domain: &str) -> bool {
+        self.domain.as_ref().is_some_and(|own| own.as_str() == domain)
     }
 
     /// How traffic to `port` of `root` is split; `None` if no split applies and all of it goes to the root.
@@ -152,7 +156,7 @@ mod tests {
         account, group, http_match, namespace, pod, port, service, service_id, split, target, tcp_route,
         tcp_rule,
     };
-    use smc_types::ids::MeshNamespace;
+    use smc_types::ids::{MeshNamespace, TrustDomain};
     use smc_types::object_ref::Kind;
     use smc_types::proxy_class::AppProtocol;
 

@@ -4,10 +4,13 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use envoy_types::pb::envoy::config::cluster::v3::{Cluster, cluster};
-use envoy_types::pb::envoy::config::core::v3::{TransportSocket, transport_socket};
+use envoy_types::pb::envoy::config::core::v3::{
+    RuntimeFractionalPercent, TransportSocket, TypedExtensionConfig, transport_socket,
+};
 use envoy_types::pb::envoy::config::endpoint::v3::{ClusterLoadAssignment, lb_endpoint::HostIdentifier};
 use envoy_types::pb::envoy::config::listener::v3::{FilterChain, FilterChainMatch, Listener, filter};
 use envoy_types::pb::envoy::config::route::v3::RouteConfiguration;
+use envoy_types::pb::envoy::extensions::filters::http::local_ratelimit::v3::LocalRateLimit;
 use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::HttpConnectionManager;
 use envoy_types::pb::envoy::extensions::filters::network::rbac::v3 as network_rbac;
 use envoy_types::pb::envoy::extensions::filters::network::tcp_proxy::v3::{TcpProxy, tcp_proxy};
@@ -57,6 +60,7 @@ impl Reader {
             ResourceType::Secret => self.secret(tls::Secret::decode(value)?),
             ResourceType::Cluster => self.cluster(Cluster::decode(value)?)?,
             ResourceType::Endpoint => self.endpoints(ClusterLoadAssignment::decode(value)?),
+            ResourceType::ExtensionConfig => self.extension_config(TypedExtensionConfig::decode(value)?)?,
             ResourceType::Listener => self.listener(Listener::decode(value)?)?,
             ResourceType::Route => {
                 let routes = RouteConfiguration::decode(value)?;
@@ -68,6 +72,24 @@ impl Reader {
             self.fault(format!("its content has the name {own:?}"));
         }
         Ok(())
+    }
+
+    /// A filter whose configuration comes by itself limits rates, and whatever may stand in its place.
+    fn extension_config(&mut self, extension: TypedExtensionConfig) -> Result<String, DecodeError> {
+        let config = extension.typed_config.unwrap_or_default();
+        if config.type_url == LocalRateLimit::type_url() {
+            let limit = LocalRateLimit::decode(&*config.value)?;
+            let all = |share: Option<RuntimeFractionalPercent>| {
+                let share = share.and_then(|share| share.default_value);
+                share.is_some_and(|share| share.numerator == 100 && share.denominator == 0)
+            };
+            if !all(limit.filter_enabled) || !all(limit.filter_enforced) {
+                self.fault("limits only some of what it counts");
+            }
+        } else {
+            self.fault("is no limit of a rate");
+        }
+        Ok(extension.name)
     }
 
     fn secret(&mut self, secret: tls::Secret) -> String {

@@ -9,6 +9,7 @@ use envoy_types::pb::envoy::config::route::v3::{
     HeaderMatcher, RouteConfiguration, VirtualHost, header_matcher::HeaderMatchSpecifier, route,
     route_action::ClusterSpecifier, route_match::PathSpecifier,
 };
+use envoy_types::pb::envoy::extensions::filters::http::local_ratelimit::v3::LocalRateLimit;
 use envoy_types::pb::envoy::extensions::filters::http::rbac::v3::{Rbac, RbacPerRoute};
 use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::{
     HttpConnectionManager, HttpFilter, http_connection_manager::RouteSpecifier, http_filter,
@@ -43,6 +44,14 @@ impl Reader {
         };
         if !prefix.is_empty() && !manager.http_filters.first().is_some_and(denies_by_default) {
             self.fault("has an HTTP chain whose first filter does not deny by default");
+        }
+        for filter in &manager.http_filters {
+            if let Some(http_filter::ConfigType::ConfigDiscovery(source)) = &filter.config_type {
+                if source.type_urls != [LocalRateLimit::type_url()] || source.default_config.is_some() {
+                    self.fault(format!("takes another filter than a limit as {}", filter.name));
+                }
+                self.refer(ResourceType::ExtensionConfig, &filter.name);
+            }
         }
         match &manager.route_specifier {
             Some(RouteSpecifier::Rds(rds)) => {

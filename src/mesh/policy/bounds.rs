@@ -46,7 +46,8 @@ const MOST_PORTS: usize = (MAX_IDENTITY / PORT_BYTES) as usize;
 /// The estimate of what TrafficTargets take on the inbound ports of one class of workloads.
 #[derive(Debug)]
 pub struct Estimate<'a> {
-    ports: usize,
+    /// What each port takes, sorted.
+    ports: Vec<(&'a InboundPort, u64)>,
     offers: Vec<Offer<'a>>,
     /// What the matches of each distinct list of HTTP rules take on one port. Targets with the same rules
     /// share one policy.
@@ -77,8 +78,8 @@ impl Offer<'_> {
 /// What is written out of a class, within an allowance.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fit {
-    /// How many ports, from the first.
-    pub ports: usize,
+    /// Whether each port has room.
+    pub ports: Vec<bool>,
     /// The targets that are left out.
     pub left_out: BTreeSet<NamespacedName>,
     /// The IngressBackends that are left out.
@@ -87,8 +88,18 @@ pub struct Fit {
 
 impl<'a> Estimate<'a> {
     /// Ports to which no TrafficTarget applies: permissive mode.
-    pub fn of_ports(ports: &[InboundPort]) -> Self {
-        Self { ports: ports.len(), offers: Vec::new(), rules: Vec::new(), ingress: BTreeMap::new() }
+    pub fn of_ports(ports: &'a [InboundPort]) -> Self {
+        let ports = ports.iter().map(|port| (port, PORT_BYTES)).collect();
+        Self { ports, offers: Vec::new(), rules: Vec::new(), ingress: BTreeMap::new() }
+    }
+
+    /// Adds what the rate limits of a port take, written out for so many ways in. Without room for them the
+    /// port is closed: what limits comes before what grants.
+    pub fn add_limits(&mut self, port: &InboundPort, bytes: usize, ways: usize) {
+        if let Ok(place) = self.ports.binary_search_by_key(&port, |(port, _)| port) {
+            let sum = &mut self.ports[place].1;
+            *sum = sum.saturating_add(length(bytes).saturating_mul(length(ways)));
+        }
     }
 
     /// Adds what an IngressBackend takes on a port.
@@ -101,7 +112,7 @@ impl<'a> Estimate<'a> {
     pub fn new(
         routes: &impl Routes,
         targets: impl IntoIterator<Item = &'a TrafficTarget>,
-        ports: &[InboundPort],
+        ports: &'a [InboundPort],
     ) -> Self {
         let mut places: BTreeMap<HttpRules<'a>, usize> = BTreeMap::new();
         let mut groups: BTreeMap<&NamespacedName, u64> = BTreeMap::new();
@@ -125,20 +136,21 @@ impl<'a> Estimate<'a> {
     /// The bytes of all ports and targets, from above.
     pub fn demand(&self) -> u64 {
         let mut covered = vec![BTreeSet::new(); self.rules.len()];
-        let offers = self.offers.iter().map(|offer| self.take(offer, self.ports, &mut covered));
-        let ports = length(self.ports) * PORT_BYTES;
-        offers.chain(self.ingress.values().copied()).fold(ports, u64::saturating_add)
+        let open = vec![true; self.ports.len()];
+        let offers = self.offers.iter().map(|offer| self.take(offer, &open, &mut covered));
+        let ports = self.ports.iter().map(|(_, bytes)| *bytes);
+        ports.chain(offers).chain(self.ingress.values().copied()).fold(0, u64::saturating_add)
     }
 
-    /// What fits into `allowance` bytes: the first ports, then the targets that take least, then the
-    /// IngressBackends that do. Of equals, those come first that sort first by name.
+    /// What fits into `allowance` bytes: the ports, from the first, then the targets that take least, then
+    /// the IngressBackends that do. Of equals, those come first that sort first by name.
     pub fn fit(&self, allowance: u64) -> Fit {
-        let room = usize::try_from(allowance / PORT_BYTES).unwrap_or(usize::MAX);
-        let ports = self.ports.min(room);
-        let mut left = allowance - length(ports) * PORT_BYTES;
+        let mut left = allowance;
+        let fits = |(_, bytes): &(_, u64)| left.checked_sub(*bytes).map(|rest| left = rest).is_some();
+        let ports: Vec<_> = self.ports.iter().map(fits).collect();
         let mut covered = vec![BTreeSet::new(); self.rules.len()];
         let alone = |offer: &&Offer<'_>| {
-            let (http, other) = (below(&offer.http, ports), below(&offer.other, ports));
+            let (http, other) = (within(&offer.http, &ports), within(&offer.other, &ports));
             let rules = self.rules.get(offer.rules).copied().unwrap_or(u64::MAX);
             offer.sources_on(http.len(), other.len()).saturating_add(rules.saturating_mul(length(http.len())))
         };
@@ -147,7 +159,7 @@ impl<'a> Estimate<'a> {
         let mut left_out = BTreeSet::new();
         for offer in order {
             let before = covered.get(offer.rules).cloned();
-            let bytes = self.take(offer, ports, &mut covered);
+            let bytes = self.take(offer, &ports, &mut covered);
             if let Some(rest) = left.checked_sub(bytes) {
                 left = rest;
             } else {
@@ -171,9 +183,9 @@ impl<'a> Estimate<'a> {
         Fit { ports, left_out, ingress_left_out }
     }
 
-    /// What an offer adds on the first `ports`, where `covered` has the ports that its rules are on already.
-    fn take(&self, offer: &Offer<'_>, ports: usize, covered: &mut [BTreeSet<usize>]) -> u64 {
-        let (http, other) = (below(&offer.http, ports), below(&offer.other, ports));
+    /// What an offer adds on the `open` ports, where `covered` has the ports that its rules are on already.
+    fn take(&self, offer: &Offer<'_>, open: &[bool], covered: &mut [BTreeSet<usize>]) -> u64 {
+        let (http, other) = (within(&offer.http, open), within(&offer.other, open));
         let sources = offer.sources_on(http.len(), other.len());
         let (Some(&rules), Some(covered)) = (self.rules.get(offer.rules), covered.get_mut(offer.rules))
         else {
@@ -199,9 +211,9 @@ impl<'a> GrantSizes<'a> {
     }
 }
 
-/// The places that are below `ports`; they are sorted.
-fn below(places: &[usize], ports: usize) -> &[usize] {
-    &places[..places.partition_point(|&place| place < ports)]
+/// The places of open ports among these.
+fn within(places: &[usize], open: &[bool]) -> Vec<usize> {
+    places.iter().copied().filter(|&place| open.get(place).is_some_and(|open| *open)).collect()
 }
 
 fn length(number: usize) -> u64 {

@@ -3,6 +3,8 @@
 mod application;
 mod ingress;
 mod leaving;
+mod rate_limit;
+mod upstream;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -46,6 +48,16 @@ fn shop(more: impl IntoIterator<Item = Input>) -> Compiler {
     compiler.apply(parts());
     compiler.apply(more);
     compiler
+}
+
+/// What of `shop/b1` differs between two states, by name.
+fn changed(before: &Compiler, after: &Compiler) -> BTreeSet<String> {
+    let versions = |compiler: &Compiler| {
+        let b1 = view(compiler, "shop/b1").unwrap();
+        let all = ResourceType::ALL.into_iter().flat_map(|kind| b1.all(kind).cloned().collect::<Vec<_>>());
+        all.map(|resource| (resource.name.to_string(), resource.version)).collect::<BTreeSet<_>>()
+    };
+    versions(before).symmetric_difference(&versions(after)).map(|(name, _)| name.clone()).collect()
 }
 
 fn parts() -> Vec<Input> {

@@ -12,7 +12,8 @@ use envoy_types::pb::envoy::extensions::upstreams::http::v3 as upstreams;
 use envoy_types::pb::google::protobuf::Any;
 use envoy_types::util::pack_any;
 
-use super::{affinity, liveness, messages, proto, tls};
+use super::{affinity, liveness, messages, proto, retry, tls};
+use smc_model::connection_settings::ConnectionSettings;
 use smc_model::topology::SessionAffinity;
 use smc_types::ids::ServiceId;
 use smc_types::ports::ADMIN_PORT;
@@ -23,6 +24,15 @@ use smc_xds::names;
 /// client notices a dead pod.
 const CONNECT_TIMEOUT_SECONDS: i64 = 5;
 
+/// What bounds the calls to a service.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Limits {
+    /// What it can bear.
+    pub(super) connections: ConnectionSettings,
+    /// Whether calls are sent again because a person asked for it.
+    pub(super) retried: bool,
+}
+
 /// A port of a service: mutual TLS to the addresses in the EDS resource `endpoints`.
 pub(super) fn service(
     service: &ServiceId,
@@ -30,6 +40,7 @@ pub(super) fn service(
     protocol: AppProtocol,
     endpoints: &str,
     affinity: SessionAffinity,
+    limits: Limits,
 ) -> cluster::Cluster {
     let (lb_policy, lb_config) = affinity::balancer(affinity);
     cluster::Cluster {
@@ -42,26 +53,58 @@ pub(super) fn service(
         lb_config,
         common_lb_config: Some(liveness::balanced()),
         outlier_detection: Some(liveness::ejection()),
-        ..to_sidecars(service, protocol, base(names::cluster(service, port)))
+        ..to_sidecars(service, protocol, limits, base(names::cluster(service, port)))
     }
 }
 
 /// A port of a headless service: mutual TLS to the address and port that the client dialled,
 /// because a client that dials a pod's address means that pod, and Kubernetes translates no port.
-pub(super) fn pod(service: &ServiceId, port: u16, protocol: AppProtocol) -> cluster::Cluster {
-    to_sidecars(service, protocol, original_destination(names::pod_cluster(service, port)))
+pub(super) fn pod(service: &ServiceId, port: u16, protocol: AppProtocol, limits: Limits) -> cluster::Cluster {
+    to_sidecars(service, protocol, limits, original_destination(names::pod_cluster(service, port)))
 }
 
 /// Mutual TLS with the pods of a service, whose nodes may be gone without a word.
-fn to_sidecars(service: &ServiceId, protocol: AppProtocol, cluster: cluster::Cluster) -> cluster::Cluster {
+fn to_sidecars(
+    service: &ServiceId,
+    protocol: AppProtocol,
+    limits: Limits,
+    cluster: cluster::Cluster,
+) -> cluster::Cluster {
+    let settings = limits.connections;
+    let common = core::HttpProtocolOptions {
+        max_requests_per_connection: settings.max_requests_per_connection.map(proto::number),
+        ..messages::answer_limits()
+    };
     cluster::Cluster {
         transport_socket: Some(tls::upstream(service)),
         upstream_connection_options: Some(liveness::of_connections()),
-        typed_extension_protocol_options: http_options(protocol, None, liveness::http2())
+        typed_extension_protocol_options: http_options(protocol, common, liveness::http2())
             .into_iter()
             .collect(),
+        connect_timeout: settings.connect_timeout.map(proto::duration).or(cluster.connect_timeout),
+        circuit_breakers: Some(breakers(limits, protocol)),
         ..cluster
     }
+}
+
+/// The limits of a service's port. Each caller's sidecar counts for itself.
+fn breakers(limits: Limits, protocol: AppProtocol) -> cluster::CircuitBreakers {
+    let Limits { connections: settings, retried } = limits;
+    let limit = |most: Option<u32>| Some(proto::number(most.unwrap_or(u32::MAX)));
+    let mut breakers = self::limits(u32::MAX);
+    for threshold in &mut breakers.thresholds {
+        threshold.max_connections = limit(settings.max_connections);
+        // Envoy would take the limits of requests for limits of connections.
+        if !protocol.is_http() {
+            continue;
+        }
+        threshold.max_retries = limit(settings.max_retries);
+        threshold.max_pending_requests = limit(settings.max_pending_requests);
+        threshold.max_requests = limit(settings.max_requests);
+        // With a budget, Envoy heeds no number.
+        threshold.retry_budget = (retried && settings.max_retries.is_none()).then(retry::budget);
+    }
+    breakers
 }
 
 /// How long, in seconds, a connection to an application is kept without a request. A server that closes one
@@ -72,7 +115,11 @@ const IDLE_SECONDS: i64 = 1;
 
 /// HTTP to the application beside the proxy.
 fn beside(protocol: AppProtocol) -> Option<(String, Any)> {
-    http_options(protocol, Some(IDLE_SECONDS), messages::http2())
+    let common = core::HttpProtocolOptions {
+        idle_timeout: Some(proto::seconds(IDLE_SECONDS)),
+        ..messages::answer_limits()
+    };
+    http_options(protocol, common, messages::http2())
 }
 
 /// A port of the application beside the proxy, in clear text over the loopback interface.
@@ -131,7 +178,7 @@ pub(super) fn admin() -> cluster::Cluster {
         circuit_breakers: Some(limits),
         typed_extension_protocol_options: http_options(
             AppProtocol::Http,
-            None,
+            messages::answer_limits(),
             core::Http2ProtocolOptions::default(),
         )
         .into_iter()
@@ -199,11 +246,11 @@ fn limits(max_retries: u32) -> cluster::CircuitBreakers {
 }
 
 /// The HTTP protocol of a cluster. `http` uses the version of the downstream connection, `http2` is always
-/// HTTP/2. `idle_seconds` is how long a connection is kept without a request, by default an hour. The
-/// result is at most one entry of the map, so the order of the map cannot matter.
+/// HTTP/2; `common` is what both have in common. The result is at most one entry of the map, so the order of
+/// the map cannot matter.
 fn http_options(
     protocol: AppProtocol,
-    idle_seconds: Option<i64>,
+    common: core::HttpProtocolOptions,
     http2: core::Http2ProtocolOptions,
 ) -> Option<(String, Any)> {
     use upstreams::http_protocol_options as options;
@@ -225,10 +272,7 @@ fn http_options(
         AppProtocol::Tcp | AppProtocol::TcpServerFirst | AppProtocol::Https => return None,
     };
     let options = upstreams::HttpProtocolOptions {
-        common_http_protocol_options: Some(core::HttpProtocolOptions {
-            idle_timeout: idle_seconds.map(proto::seconds),
-            ..messages::answer_limits()
-        }),
+        common_http_protocol_options: Some(common),
         upstream_protocol_options: Some(choice),
         ..upstreams::HttpProtocolOptions::default()
     };
@@ -249,9 +293,11 @@ mod tests {
         };
         let id: ServiceId = "shop/b".parse().unwrap();
         for protocol in [AppProtocol::Http, AppProtocol::Http2] {
-            let balanced = service(&id, 80, protocol, "shop/b|80", SessionAffinity::None);
+            let balanced = service(&id, 80, protocol, "shop/b|80", SessionAffinity::None, Limits::default());
             let beside = local(80, protocol, Ipv4Addr::LOCALHOST.into());
-            for cluster in [balanced, pod(&id, 80, protocol), beside, own_address(80, protocol)] {
+            for cluster in
+                [balanced, pod(&id, 80, protocol, Limits::default()), beside, own_address(80, protocol)]
+            {
                 let options = cluster.typed_extension_protocol_options.into_values().next().unwrap();
                 let options = upstreams::HttpProtocolOptions::decode(&*options.value).unwrap();
                 let http2 = match options.upstream_protocol_options.unwrap() {
@@ -275,11 +321,11 @@ mod tests {
         let loopback = Ipv4Addr::LOCALHOST.into();
         for protocol in [Http, Http2, Https, Tcp, TcpServerFirst] {
             for affinity in [SessionAffinity::None, SessionAffinity::ClientIp] {
-                let balanced = service(&id, 80, protocol, "shop/b|80", affinity);
+                let balanced = service(&id, 80, protocol, "shop/b|80", affinity, Limits::default());
                 let ejection = balanced.outlier_detection.clone().unwrap();
                 assert!(ejection.split_external_local_origin_errors, "answers do not count");
                 assert_eq!(ejection.enforcing_consecutive_5xx, Some(proto::number(0_u32)));
-                for cluster in [balanced, pod(&id, 80, protocol), passthrough()] {
+                for cluster in [balanced, pod(&id, 80, protocol, Limits::default()), passthrough()] {
                     let probed = cluster.upstream_connection_options.unwrap().tcp_keepalive;
                     assert_eq!(probed, Some(liveness::tcp_keepalive()), "{}", cluster.name);
                 }
@@ -292,8 +338,14 @@ mod tests {
 
     #[test]
     fn no_cluster_waits_for_its_endpoints_for_ever() {
-        let cluster =
-            service(&"shop/b".parse().unwrap(), 80, AppProtocol::Http, "shop/b|80", SessionAffinity::None);
+        let cluster = service(
+            &"shop/b".parse().unwrap(),
+            80,
+            AppProtocol::Http,
+            "shop/b|80",
+            SessionAffinity::None,
+            Limits::default(),
+        );
         let source = cluster.eds_cluster_config.unwrap().eds_config.unwrap();
         assert_eq!(source.initial_fetch_timeout, Some(proto::seconds(15)));
     }

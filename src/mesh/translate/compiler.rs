@@ -448,8 +448,6 @@ impl Compiler {
 }
 
 #[cfg(test)]
-mod rights;
-#[cfg(test)]
 mod sizes;
 #[cfg(test)]
 mod tests;

@@ -30,6 +30,7 @@ impl Differences {
         let tables = [
             (ResourceType::Secret, &before.secrets, &after.secrets),
             (ResourceType::Cluster, &before.clusters, &after.clusters),
+            (ResourceType::ExtensionConfig, &before.extension_configs, &after.extension_configs),
             (ResourceType::Listener, &before.listeners, &after.listeners),
             (ResourceType::Route, &before.routes, &after.routes),
         ];

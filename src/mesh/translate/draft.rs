@@ -12,7 +12,7 @@ use prost::Message;
 
 use super::endpoint::EndpointSet;
 use super::intern::{Interned, Interner};
-use super::provenance::{self, Objects};
+use super::provenance::Objects;
 use crate::lint::{self, Facts};
 use smc_types::problem::Problem;
 use smc_types::proxy_class::ProxyClass;
@@ -46,6 +46,7 @@ impl Part {
                 ResourceType::Secret => &self.snapshot.secrets,
                 ResourceType::Cluster => &self.snapshot.clusters,
                 ResourceType::Endpoint => return self.snapshot.endpoints.contains(name),
+                ResourceType::ExtensionConfig => &self.snapshot.extension_configs,
                 ResourceType::Listener => &self.snapshot.listeners,
                 ResourceType::Route => &self.snapshot.routes,
             };
@@ -66,6 +67,7 @@ pub(super) fn add(snapshot: &mut Snapshot, resource: &Arc<Resource>) -> bool {
     let table = match resource.kind {
         ResourceType::Secret => &mut snapshot.secrets,
         ResourceType::Cluster => &mut snapshot.clusters,
+        ResourceType::ExtensionConfig => &mut snapshot.extension_configs,
         ResourceType::Listener => &mut snapshot.listeners,
         ResourceType::Route => &mut snapshot.routes,
         // The served state holds these, for all proxies.
@@ -98,9 +100,16 @@ impl<'a> Draft<'a> {
         self.add(ResourceType::Secret, &secret.name, secret, &Objects::new());
     }
 
-    /// Adds a cluster that takes its endpoints from the EDS resource `endpoints`, and names that resource.
-    pub(super) fn add_eds_cluster(&mut self, cluster: &Cluster, endpoints: &str, set: EndpointSet) {
-        let objects = self.interner.objects(&provenance::service(&set.service));
+    /// Adds a cluster that takes its endpoints from the EDS resource `endpoints`, and names that resource. It
+    /// is made of `objects`.
+    pub(super) fn add_eds_cluster(
+        &mut self,
+        cluster: &Cluster,
+        endpoints: &str,
+        set: EndpointSet,
+        objects: &Objects,
+    ) {
+        let objects = self.interner.objects(objects);
         let resource = Resource::encode(ResourceType::Cluster, &cluster.name, cluster);
         let interned = self.interner.share(resource.warming_on(endpoints).made_of(objects));
         self.take(interned);

@@ -4,16 +4,19 @@
 
 use std::collections::BTreeSet;
 
+use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::HttpFilter;
+
 use super::draft::{Draft, Part};
 use super::intern::Interner;
 use super::listener::inbound::{self as listener, Chain, IngressWay};
 use super::listener::statistics;
 use super::proto::Families;
 use super::provenance::{self, Objects};
+use super::rate_limit::{Caller, PortLimits};
 use super::rbac::Rules;
 use super::settings::Settings;
 use super::tls::ClientCertificates;
-use super::{cluster, route, secret};
+use super::{cluster, rate_limit, route, secret};
 use smc_authority::pki::TrustBundle;
 use smc_model::inbound_intent::{InboundAccess, InboundIntent};
 use smc_model::ingress::{IngressChain, IngressTransport};
@@ -63,10 +66,12 @@ pub(super) fn translate(
         let mut objects = provenance::services(port);
         draft.add(ResourceType::Cluster, &name, &local, &objects);
         listener_objects.extend(objects.iter().cloned());
+        let limits = PortLimits::new(port, intent);
+        objects.extend(limits.objects().iter().cloned());
         objects.append(&mut provenance::access(access));
         if port.protocol.is_http() {
             let route = names::inbound(port.port, port.protocol);
-            let message = route::inbound(&route, name, Rules::http(access, settings));
+            let message = route::inbound(&route, name, Rules::http(access, settings), &limits);
             draft.add(ResourceType::Route, &route, &message, &objects);
         } else {
             let name = names::inbound_port_validation(port.port, port.protocol);
@@ -78,13 +83,16 @@ pub(super) fn translate(
             listener_objects.extend(objects);
         }
         let rules = Rules::connection(access, settings);
-        chains.push(Chain { port: port.port, protocol: port.protocol, server_names, rules });
+        let chain = names::inbound(port.port, port.protocol);
+        let filters = add_limits(&limits, Caller::Mesh, &chain, &mut draft);
+        chains.push(Chain { server_names, rules, limits: filters, port: port.port, protocol: port.protocol });
         let ways = intent.ingress.iter().filter(|way| (way.port, way.protocol) == (port.port, port.protocol));
         for way in ways {
-            let objects: Objects =
-                provenance::services(port).union(&provenance::ingress(way)).cloned().collect();
-            ingress.push(open_to_ingress(way, &objects, bundle, &mut draft));
-            listener_objects.extend(objects);
+            let mut objects = provenance::services(port);
+            objects.append(&mut provenance::ingress(way));
+            listener_objects.extend(objects.iter().cloned());
+            objects.extend(limits.objects().iter().cloned());
+            ingress.push(open_to_ingress(way, &limits, &objects, bundle, &mut draft));
         }
     }
     let listener = listener::listener(chains, ingress, families, settings, intent.access_log);
@@ -100,9 +108,24 @@ pub(super) fn translate(
     draft.finish()
 }
 
+/// Adds the configurations of the filters that limit requests on a chain, and returns the filters.
+fn add_limits(
+    limits: &PortLimits<'_>,
+    caller: Caller,
+    chain: &str,
+    draft: &mut Draft<'_>,
+) -> Vec<HttpFilter> {
+    let filters = limits.filters(caller, chain).into_iter().map(|config| {
+        draft.add(ResourceType::ExtensionConfig, &config.name, &config, limits.objects());
+        rate_limit::discovered(config.name)
+    });
+    filters.collect()
+}
+
 /// Adds the routes, and the validation context, for what an ingress sends to a port, and returns the way.
 fn open_to_ingress(
     chain: &IngressChain,
+    limits: &PortLimits<'_>,
     objects: &Objects,
     bundle: &TrustBundle,
     draft: &mut Draft<'_>,
@@ -113,9 +136,10 @@ fn open_to_ingress(
     };
     let name = names::ingress(chain.port, spoken);
     let local = names::local_cluster(chain.port, chain.protocol);
-    let routes = route::inbound(&name, local, Rules::ingress(&chain.grants));
+    let routes = route::inbound(&name, local, Rules::ingress(&chain.grants), limits);
     draft.add(ResourceType::Route, &name, &routes, objects);
-    IngressWay { name, port: chain.port, tls }
+    let limits = add_limits(limits, Caller::Ingress, &name, draft);
+    IngressWay { name, port: chain.port, tls, limits }
 }
 
 /// How the certificates of an ingress are checked, whose secret is added.
@@ -154,9 +178,18 @@ fn report_left_out(class: &ProxyClass, intent: &InboundIntent, share: u64, draft
     }
     let beyond: BTreeSet<_> = intent.without_room.iter().flat_map(|port| &port.services).collect();
     for service in beyond {
-        let message =
-            format!("leads to ports of {account} beyond its first {}, which are closed", intent.ports.len());
+        let message = format!(
+            "leads to a port of {account} for which there is no room beside its {} others: it is closed",
+            intent.ports.len()
+        );
         draft.report(Problem::error(ObjectRef::from(service), "spec.ports", message));
+        if let Some(limits) = intent.limits.get(service) {
+            let message = format!(
+                "a port of {account} is closed: with these limits, those for its ports would take more than {share} \
+                 bytes"
+            );
+            draft.report(Problem::error(limits.by.clone(), "spec.rateLimit", message));
+        }
     }
 }
 

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use super::cluster::Limits;
 use super::draft::{Draft, Part};
 use super::endpoint::EndpointSet;
 use super::intern::Interner;
@@ -15,10 +16,10 @@ use super::proto::Families;
 use super::provenance::{self, Objects};
 use super::route::{self, Arm, Destination};
 use super::settings::Settings;
-use super::{cluster, secret};
+use super::{cluster, retry, secret};
 use crate::catalog::Topology;
 use smc_authority::pki::TrustBundle;
-use smc_model::outbound_intent::{CallableServices, OutboundIntent, PortRoutes, Route};
+use smc_model::outbound_intent::{OutboundIntent, PortRoutes, Route};
 use smc_model::topology::{Service, ServicePort, SessionAffinity};
 use smc_types::ids::{ServiceAccountId, ServiceId};
 use smc_xds::names;
@@ -34,6 +35,8 @@ pub(super) fn translate(
     interner: &mut Interner,
 ) -> Part {
     let mut walk = Walk {
+        intent,
+        retried: retried(intent),
         topology,
         settings,
         bundle,
@@ -45,11 +48,10 @@ pub(super) fn translate(
     };
     for (id, accounts) in intent.services.iter() {
         if let Some(service) = topology.service(id) {
-            let routes = intent.routes.get(id);
-            walk.service(service, accounts, |port| routes?.get(&port));
+            walk.service(service, accounts);
         }
     }
-    walk.unreachable_leaves(&intent.services);
+    walk.unreachable_leaves();
     let Walk { mut draft, chains, listener_objects, .. } = walk;
     if intent.passthrough {
         draft.add(
@@ -65,7 +67,22 @@ pub(super) fn translate(
     draft.finish()
 }
 
+/// The services whose clusters carry calls for which a person declared when they are sent again, with the
+/// objects that do: those that the policies name, and those that splits of these lead to.
+fn retried(intent: &OutboundIntent) -> BTreeMap<&ServiceId, Objects> {
+    let mut retried: BTreeMap<&ServiceId, Objects> = BTreeMap::new();
+    for (id, policy) in intent.retries.iter() {
+        let ports = intent.routes.get(id).into_iter().flat_map(|ports| ports.values());
+        for service in ports.flat_map(PortRoutes::backends).chain([id]) {
+            retried.entry(service).or_default().insert(policy.by.clone());
+        }
+    }
+    retried
+}
+
 struct Walk<'a> {
+    intent: &'a OutboundIntent,
+    retried: BTreeMap<&'a ServiceId, Objects>,
     topology: Topology<'a>,
     settings: &'a Settings,
     bundle: &'a TrustBundle,
@@ -82,19 +99,15 @@ struct Walk<'a> {
 
 impl Walk<'_> {
     /// Adds the clusters of a service, and a filter chain for each port.
-    fn service<'i>(
-        &mut self,
-        service: &Service,
-        accounts: &BTreeSet<ServiceAccountId>,
-        routes: impl Fn(u16) -> Option<&'i PortRoutes>,
-    ) {
+    fn service(&mut self, service: &Service, accounts: &BTreeSet<ServiceAccountId>) {
+        let routes = self.intent.routes.get(&service.id);
         self.identities(&service.id, accounts);
         let only = self.restriction(&service.id, accounts);
         for port in &service.ports {
             self.cluster(service, port, only.clone());
-            let routes = routes(port.port);
-            let leaves = routes.iter().flat_map(|port| &port.routes).flat_map(|route| &route.backends);
-            self.leaves.extend(leaves.map(|(leaf, _)| (leaf.clone(), port.port)));
+            let routes = routes.and_then(|routes| routes.get(&port.port));
+            let leaves = routes.into_iter().flat_map(PortRoutes::backends);
+            self.leaves.extend(leaves.map(|leaf| (leaf.clone(), port.port)));
             let dialled = self.dialled(service, port);
             if !dialled.is_empty() {
                 self.chains(service, port, dialled, routes);
@@ -105,13 +118,13 @@ impl Walk<'_> {
     /// Adds a cluster without endpoints for each backend of a split that the identity may not call.
     /// Its share of the requests fails (503) instead of going to the other backends, and no route
     /// refers to a missing cluster.
-    fn unreachable_leaves(&mut self, services: &CallableServices) {
+    fn unreachable_leaves(&mut self) {
         let no_accounts = BTreeSet::new();
         let mut seen = BTreeSet::new();
         for (id, number) in std::mem::take(&mut self.leaves) {
             let Some(service) = self.topology.service(&id) else { continue };
             let Some(port) = service.ports.iter().find(|port| port.port == number) else { continue };
-            if !services.contains_key(&id) {
+            if !self.intent.services.contains_key(&id) {
                 if seen.insert(id.clone()) {
                     self.identities(&id, &no_accounts);
                 }
@@ -143,9 +156,22 @@ impl Walk<'_> {
         only: Option<Arc<BTreeSet<ServiceAccountId>>>,
     ) {
         let endpoints = names::endpoints(&service.id, port.port, only.as_deref());
-        let message = cluster::service(&service.id, port.port, port.protocol, &endpoints, service.affinity);
+        let (limits, objects) = self.limits(&service.id, port);
+        let message =
+            cluster::service(&service.id, port.port, port.protocol, &endpoints, service.affinity, limits);
         let set = EndpointSet { service: service.id.clone(), port: port.port, only };
-        self.draft.add_eds_cluster(&message, &endpoints, set);
+        self.draft.add_eds_cluster(&message, &endpoints, set, &objects);
+    }
+
+    /// What bounds the calls to a port of a service, and the objects that its clusters are made of.
+    fn limits(&self, id: &ServiceId, port: &ServicePort) -> (Limits, Objects) {
+        let declared = self.intent.connections.get(id);
+        let retried = self.retried.get(id).filter(|_| port.protocol.is_http());
+        let mut objects = provenance::service(id);
+        objects.extend(declared.map(|declared| declared.by.clone()));
+        objects.extend(retried.into_iter().flatten().cloned());
+        let connections = declared.map(|declared| declared.what).unwrap_or_default();
+        (Limits { connections, retried: retried.is_some() }, objects)
     }
 
     /// The addresses of a service port, by destination port, without those that an earlier service or port
@@ -181,7 +207,11 @@ impl Walk<'_> {
         objects.extend(routes.into_iter().flat_map(|routes| routes.declared_by.iter().cloned()));
         let carriage = if port.protocol.is_http() {
             let route = names::outbound_route(&service.id, port.port);
-            let message = route::outbound(&route, &arms, self.settings.request_retries);
+            let declared = self.intent.retries.get(&service.id);
+            objects.extend(declared.map(|declared| declared.by.clone()));
+            let declared = declared.map(|declared| &declared.what);
+            let retries = retry::policy(self.settings.request_retries, declared);
+            let message = route::outbound(&route, &arms, retries);
             self.draft.add(ResourceType::Route, &route, &message, &objects);
             let by_caller = arms.iter().any(|arm| arm.by_caller);
             Carriage::Http { route, host: service.id.fqdn(), by_caller }
@@ -234,8 +264,9 @@ impl Walk<'_> {
             return names::cluster(&service.id, port.port);
         }
         let name = names::pod_cluster(&service.id, port.port);
-        let message = cluster::pod(&service.id, port.port, port.protocol);
-        self.draft.add(ResourceType::Cluster, &name, &message, &provenance::service(&service.id));
+        let (limits, objects) = self.limits(&service.id, port);
+        let message = cluster::pod(&service.id, port.port, port.protocol, limits);
+        self.draft.add(ResourceType::Cluster, &name, &message, &objects);
         name
     }
 }

@@ -5,13 +5,14 @@
 //! names, and an application may send any.
 
 use envoy_types::pb::envoy::config::route::v3 as route;
-use envoy_types::pb::envoy::r#type::matcher::v3::RegexMatcher;
 use route::route_action::ClusterSpecifier;
 use route::route_match::PathSpecifier;
 
+use super::rate_limit::PortLimits;
 use super::rbac::Rules;
 use super::{affinity, http_match, proto, retry};
 use smc_model::http_match::HttpMatch;
+use smc_model::regex::Pattern;
 use smc_xds::names;
 
 /// The clusters that traffic goes to.
@@ -51,9 +52,13 @@ pub(super) struct Arm {
     pub(super) by_caller: bool,
 }
 
-/// The route configuration of a service port. The first arm that matches takes a request, which is sent up to
-/// `retries` times more while it was certainly not processed.
-pub(super) fn outbound(name: &str, arms: &[Arm], retries: u32) -> route::RouteConfiguration {
+/// The route configuration of a service port. The first arm that matches takes a request, which is sent again
+/// as `retries` has it.
+pub(super) fn outbound(
+    name: &str,
+    arms: &[Arm],
+    retries: Option<route::RetryPolicy>,
+) -> route::RouteConfiguration {
     let routes = arms.iter().flat_map(|arm| {
         let matches = match &arm.matches {
             None => vec![everything()],
@@ -73,8 +78,8 @@ pub(super) fn outbound(name: &str, arms: &[Arm], retries: u32) -> route::RouteCo
         name,
         route::VirtualHost {
             routes: routes.collect(),
-            retry_policy: retry::policy(retries),
-            request_body_buffer_limit: retry::body_limit(retries),
+            request_body_buffer_limit: retries.is_some().then(retry::body_limit),
+            retry_policy: retries,
             response_headers_to_remove: not_processed(),
             ..route::VirtualHost::default()
         },
@@ -88,15 +93,25 @@ fn not_processed() -> Vec<String> {
 }
 
 /// The route configuration of an inbound port, for requests from the mesh or from an ingress that `rules`
-/// allow.
+/// allow. Those to the paths of `limits` are counted by limits of their own.
 ///
 /// The rules are part of the route, not of the listener: a new policy applies to the next request
 /// on every existing connection, and no connection is drained for it.
-pub(super) fn inbound(name: &str, cluster: String, rules: Rules) -> route::RouteConfiguration {
+pub(super) fn inbound(
+    name: &str,
+    cluster: String,
+    rules: Rules,
+    limits: &PortLimits<'_>,
+) -> route::RouteConfiguration {
+    let destination = Destination::One(cluster);
+    let limited = limits.paths().map(|(path, metadata)| route::Route {
+        metadata: Some(metadata),
+        ..to(at(Some(path)), &destination)
+    });
     configuration(
         name,
         route::VirtualHost {
-            routes: vec![to(everything(), &Destination::One(cluster))],
+            routes: limited.chain(std::iter::once(to(everything(), &destination))).collect(),
             // One entry: the map's order cannot matter.
             typed_per_filter_config: std::iter::once(rules.per_route()).collect(),
             response_headers_to_remove: not_processed(),
@@ -146,21 +161,20 @@ fn configuration(name: &str, host: route::VirtualHost) -> route::RouteConfigurat
 }
 
 fn everything() -> route::RouteMatch {
+    at(None)
+}
+
+/// Any request to these paths, or to all.
+fn at(path: Option<&Pattern>) -> route::RouteMatch {
+    let path = path.map(http_match::pattern).map(PathSpecifier::SafeRegex);
     route::RouteMatch {
-        path_specifier: Some(PathSpecifier::Prefix("/".to_owned())),
+        path_specifier: Some(path.unwrap_or_else(|| PathSpecifier::Prefix("/".to_owned()))),
         ..route::RouteMatch::default()
     }
 }
 
 fn one(http: &HttpMatch) -> route::RouteMatch {
-    let path: Option<RegexMatcher> = http.path.as_ref().map(http_match::pattern);
-    route::RouteMatch {
-        path_specifier: Some(
-            path.map_or_else(|| PathSpecifier::Prefix("/".to_owned()), PathSpecifier::SafeRegex),
-        ),
-        headers: http_match::headers(http),
-        ..route::RouteMatch::default()
-    }
+    route::RouteMatch { headers: http_match::headers(http), ..at(http.path.as_ref()) }
 }
 
 fn to(matched: route::RouteMatch, destination: &Destination) -> route::Route {

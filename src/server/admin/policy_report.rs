@@ -94,7 +94,7 @@ fn headed(target: &TrafficTarget) -> pb::Rule {
 }
 
 /// A match as text: methods, path, headers.
-fn http_match(route: &HttpMatch) -> String {
+pub(super) fn http_match(route: &HttpMatch) -> String {
     let methods = match &route.methods {
         MethodSet::Any => "*".to_owned(),
         MethodSet::Only(methods) => methods.iter().map(String::as_str).collect::<Vec<_>>().join(","),

@@ -210,6 +210,7 @@ pub(super) fn ca_status(
     unacknowledged_proxies: &BTreeSet<WorkloadId>,
 ) -> pb::GetCaStatusResponse {
     let services = issued.iter().filter(|one| one.kind == IssuedKind::Service);
+    let gateways = issued.iter().filter(|one| one.kind == IssuedKind::Gateway);
     let signing = |ca: &&CaStatus| !ca.root && ca.state == CaState::Signing;
     pb::GetCaStatusResponse {
         trust_domain: status.trust_domain.to_string(),
@@ -223,6 +224,14 @@ pub(super) fn ca_status(
         service_certificates: services
             .map(|one| pb::ServiceCertificate {
                 service_account: one.name.clone(),
+                serial: one.serial.to_string(),
+                not_before: one.not_before.0,
+                not_after: one.not_after.0,
+            })
+            .collect(),
+        gateway_certificates: gateways
+            .map(|one| pb::GatewayCertificate {
+                secret: one.name.clone(),
                 serial: one.serial.to_string(),
                 not_before: one.not_before.0,
                 not_after: one.not_after.0,

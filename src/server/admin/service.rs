@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use smc_authority::ledger::ProxyCertificateState;
+use smc_authority::rules::IngressGateway;
 use smc_issuing::{BuiltinCa, CaError, Issuer, ProxyCertificates, Rotate};
 use smc_proto::admin::v1 as pb;
 use smc_proto::admin::v1::admin_client::AdminClient;
@@ -15,7 +16,7 @@ use smc_raft::{Group, MembershipError};
 use smc_sidecar::bootstrap::Controllers;
 use smc_types::causes::causes;
 use smc_types::host_port::{HostPort, ReplicaAddress};
-use smc_types::ids::{ProxyName, ReplicaId, ServiceAccountId, WorkloadId};
+use smc_types::ids::{ProxyName, ReplicaId, ServiceAccountId, ServiceId, WorkloadId};
 use smc_types::object_ref::ObjectRef;
 use smc_xds::served_state::ServedState;
 use smc_xds::session::Variant;
@@ -23,7 +24,7 @@ use tokio::sync::watch;
 use tonic::{Request, Response, Status};
 use tracing::info;
 
-use super::{backup, policy_report, report, shards};
+use super::{backup, ingress_report, policy_report, report, shards};
 use crate::enroll::{Applicant, Enroller};
 use crate::publisher::{Mesh, MeshHandle, PublisherStopped};
 use crate::shards::Shards;
@@ -309,6 +310,63 @@ impl Admin for AdminService {
         Ok(Response::new(pb::DrainReplicaResponse { streams: u64::try_from(streams).unwrap_or(u64::MAX) }))
     }
 
+    async fn get_ingress_routes_per_host(
+        &self,
+        request: Request<pb::GetIngressRoutesPerHostRequest>,
+    ) -> Result<Response<pb::GetIngressRoutesPerHostResponse>, Status> {
+        let service: ServiceId = request.into_inner().service.parse().map_err(|error| invalid(&error))?;
+        let missing = format!("there is no Service {service}");
+        let about = move |mesh: &Mesh| ingress_report::routes_per_host(mesh.compiler.catalog(), &service);
+        let answer = self.mesh.about(about).await.map_err(|gone| shutting_down(&gone))?;
+        answer.map(Response::new).ok_or_else(|| Status::not_found(missing))
+    }
+
+    async fn verify_ingress(
+        &self,
+        request: Request<pb::VerifyIngressRequest>,
+    ) -> Result<Response<pb::VerifyIngressResponse>, Status> {
+        let request = request.into_inner();
+        let missing = format!("there is no pod {}", request.workload);
+        let question = ingress_report::Question::try_from(request)?;
+        let about = move |mesh: &Mesh| ingress_report::verified(mesh.compiler.catalog(), question);
+        let answer = self.mesh.about(about).await.map_err(|gone| shutting_down(&gone))?;
+        answer.map(Response::new).ok_or_else(|| Status::not_found(missing))
+    }
+
+    async fn get_gateway_certificate(
+        &self,
+        _: Request<pb::GetGatewayCertificateRequest>,
+    ) -> Result<Response<pb::GetGatewayCertificateResponse>, Status> {
+        if self.served.borrow().is_none() {
+            return Err(Status::unavailable("the mesh is not read yet"));
+        }
+        let asked = self.mesh.about(|mesh| mesh.compiler.catalog().mesh_config().ingress_gateway).await;
+        let wanted = match asked.map_err(|gone| shutting_down(&gone))? {
+            IngressGateway::Wanted(wanted) => wanted,
+            IngressGateway::Absent => {
+                let text = "the MeshConfig asks for no certificate of a gateway (certificate.ingressGateway)";
+                return Err(Status::failed_precondition(text));
+            }
+            IngressGateway::Unreadable => {
+                let text =
+                    "certificate.ingressGateway of the MeshConfig cannot be read; see `smc mesh problems`";
+                return Err(Status::failed_precondition(text));
+            }
+        };
+        let issued = self.ca.gateway(&wanted).map_err(|error| authority(&error))?;
+        let Some(issued) = issued else {
+            let text = "the certificate that the MeshConfig asks for is not issued yet";
+            return Err(Status::failed_precondition(text));
+        };
+        Ok(Response::new(pb::GetGatewayCertificateResponse {
+            secret: wanted.secret.to_string(),
+            serial: issued.serial.to_string(),
+            chain_pem: issued.certificate.chain_pem,
+            key_pem: issued.certificate.key_pem.to_string(),
+            roots_pem: self.ca.bundle().pem,
+        }))
+    }
+
     async fn add_replica(&self, request: Request<pb::AddReplicaRequest>) -> ClusterChanged {
         let pb::AddReplicaRequest { id, address } = request.into_inner();
         changed(self.group.add(ReplicaId(id), address).await)
@@ -363,7 +421,7 @@ fn controllers(texts: &[String]) -> Result<BTreeMap<ReplicaId, HostPort>, Status
     Ok(controllers)
 }
 
-fn invalid(error: &dyn std::error::Error) -> Status {
+pub(super) fn invalid(error: &dyn std::error::Error) -> Status {
     Status::invalid_argument(causes(error))
 }
 

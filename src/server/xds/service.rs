@@ -84,9 +84,10 @@ impl XdsService {
 
 /// The variant and scope of a path.
 fn rpc(path: &str) -> Option<(Variant, Scope)> {
-    const ONE_TYPE: [(&str, &str, ResourceType); 5] = [
+    const ONE_TYPE: [(&str, &str, ResourceType); 6] = [
         ("cluster.v3.ClusterDiscoveryService", "Clusters", ResourceType::Cluster),
         ("endpoint.v3.EndpointDiscoveryService", "Endpoints", ResourceType::Endpoint),
+        ("extension.v3.ExtensionConfigDiscoveryService", "ExtensionConfigs", ResourceType::ExtensionConfig),
         ("listener.v3.ListenerDiscoveryService", "Listeners", ResourceType::Listener),
         ("route.v3.RouteDiscoveryService", "Routes", ResourceType::Route),
         ("secret.v3.SecretDiscoveryService", "Secrets", ResourceType::Secret),
@@ -121,6 +122,7 @@ mod tests {
         let table = [
             ("cluster.v3.Cluster", "Clusters", ResourceType::Cluster),
             ("endpoint.v3.Endpoint", "Endpoints", ResourceType::Endpoint),
+            ("extension.v3.ExtensionConfig", "ExtensionConfigs", ResourceType::ExtensionConfig),
             ("listener.v3.Listener", "Listeners", ResourceType::Listener),
             ("route.v3.Route", "Routes", ResourceType::Route),
             ("secret.v3.Secret", "Secrets", ResourceType::Secret),

@@ -4,21 +4,7 @@
 //! from the request at the probes' port.
 
 use serde_json::Value;
-
-/// What belongs to one connection or says where a request ends. The kubelet's HTTP client sends some of them,
-/// for its connection to the sidecar; to the application, Envoy decides on them.
-const OF_A_CONNECTION: [&str; 10] = [
-    "connection",
-    "content-length",
-    "expect",
-    "http2-settings",
-    "keep-alive",
-    "proxy-connection",
-    "te",
-    "trailer",
-    "transfer-encoding",
-    "upgrade",
-];
+use smc_types::header_name::{is_header_name, is_of_a_connection};
 
 /// The most bytes of a value that Envoy's configuration takes.
 const MAX_VALUE: usize = 16_384;
@@ -34,13 +20,17 @@ pub(super) struct Headers {
 }
 
 impl Headers {
-    /// The `httpHeaders` of an `httpGet`. Of what no HTTP client sends, nothing.
+    /// The `httpHeaders` of an `httpGet`. Of what no HTTP client sends, nothing. The kubelet's sends some of
+    /// what belongs to its connection to the sidecar; to the application, Envoy decides on that.
     pub(super) fn read(get: &Value) -> Self {
         let declared = get["httpHeaders"].as_array().into_iter().flatten().filter_map(|header| {
             let name = header["name"].as_str()?.to_ascii_lowercase();
             let value = header["value"].as_str().unwrap_or_default().trim_matches([' ', '\t']);
-            (is_name(&name) && is_value(value) && !OF_A_CONNECTION.contains(&&*name))
-                .then(|| (name, value.to_owned()))
+            (name.len() <= MAX_VALUE
+                && is_header_name(&name)
+                && is_value(value)
+                && !is_of_a_connection(&name))
+            .then(|| (name, value.to_owned()))
         });
         Self { declared: declared.collect() }
     }
@@ -69,12 +59,6 @@ impl Headers {
     fn values<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
         self.declared.iter().filter(move |(declared, _)| declared == name).map(|(_, value)| &**value)
     }
-}
-
-/// A token of HTTP (RFC 9110 §5.6.2).
-fn is_name(text: &str) -> bool {
-    let token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
-    !text.is_empty() && text.len() <= MAX_VALUE && text.bytes().all(token)
 }
 
 /// The value of a header (RFC 9110 §5.5).

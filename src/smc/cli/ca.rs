@@ -1,19 +1,21 @@
 //! `smc ca`: the certificate authority.
 
 use std::error::Error;
+use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
 use smc_host::env::Env;
 use smc_proto::admin::v1::{
-    AuthorityState, CertificateAuthority, GetCaStatusRequest, GetCaStatusResponse, RekeyCaRequest,
-    RootRotation, RotateCaRequest, RotateCaResponse,
+    AuthorityState, CertificateAuthority, GetCaStatusRequest, GetCaStatusResponse,
+    GetGatewayCertificateRequest, RekeyCaRequest, RootRotation, RotateCaRequest, RotateCaResponse,
 };
 use smc_types::time::Timestamp;
 
 use super::admin_access::AdminArgs;
 use super::duration;
 use super::outcome::{Outcome, Refused, Verdict};
-use super::output::OutputArgs;
+use super::output::{self, OutputArgs};
+use super::output_file::{check_target, write_secret};
 use super::table::Table;
 
 /// How many of the workloads that a root rotation waits for are named; the JSON has all of them.
@@ -40,6 +42,19 @@ pub(super) enum CaCommand {
         #[command(flatten)]
         output: OutputArgs,
     },
+    /// Write the certificate that an ingress gateway shows to backends, for a gateway on a machine.
+    ///
+    /// The MeshConfig asks for it in certificate.ingressGateway. In a cluster, SMC keeps it in the Secret
+    /// that is named there. This writes the same files, as of now, readable by their owner alone: tls.crt,
+    /// tls.key, and ca.crt with the roots of the mesh. Call it again before the certificate ends, which `smc
+    /// ca status` says, as from a timer, and have the gateway load the three files.
+    Gateway {
+        /// The directory to write to, which exists
+        #[arg(long, value_name = "DIR")]
+        dir: PathBuf,
+        #[command(flatten)]
+        admin: AdminArgs,
+    },
     /// Replace the CA that signs, or the root.
     ///
     /// A new issuing CA signs at once. A new root is trusted at once and signs once every proxy trusts it;
@@ -51,8 +66,8 @@ pub(super) enum CaCommand {
         /// Give up a new root that does not sign yet, as if its rotation had not begun.
         #[arg(long, conflicts_with_all = ["root", "hasten"])]
         cancel: bool,
-        /// Do not wait for the service certificates from before a new root. Shows what that means; with
-        /// --confirm it does it.
+        /// Do not wait for the certificates of services and gateways from before a new root. Shows what that
+        /// means; with --confirm it does it.
         #[arg(long, conflicts_with = "root")]
         hasten: bool,
         /// Hasten the new root.
@@ -85,6 +100,7 @@ pub(super) async fn run(command: CaCommand) -> Outcome {
             }
             output.print(&answer, |answer| answer.roots_pem.clone())?;
         }
+        CaCommand::Gateway { dir, admin } => gateway(&dir, &admin).await?,
         CaCommand::Rotate { hasten: true, confirm: false, admin, output, .. } => {
             output.print(&current(admin).await?, hastening)?;
         }
@@ -107,6 +123,21 @@ pub(super) async fn run(command: CaCommand) -> Outcome {
     Ok(Verdict::Ok)
 }
 
+/// Writes the files one after the other. What loads them may do so once this has ended.
+async fn gateway(dir: &Path, admin: &AdminArgs) -> Result<(), Box<dyn Error + Send + Sync>> {
+    let files = ["tls.key", "tls.crt", "ca.crt"].map(|name| dir.join(name));
+    for file in &files {
+        check_target(file)?;
+    }
+    let request = GetGatewayCertificateRequest {};
+    let answer = admin.client().await?.get_gateway_certificate(request).await.map_err(Refused)?.into_inner();
+    for (file, text) in files.iter().zip([&answer.key_pem, &answer.chain_pem, &answer.roots_pem]) {
+        write_secret(file, text.as_bytes())?;
+    }
+    output::write(&format!("certificate {} written to {}\n", answer.serial, dir.display()))?;
+    Ok(())
+}
+
 async fn current(admin: AdminArgs) -> Result<GetCaStatusResponse, Box<dyn Error + Send + Sync>> {
     Ok(admin.client().await?.get_ca_status(GetCaStatusRequest {}).await.map_err(Refused)?.into_inner())
 }
@@ -121,7 +152,8 @@ fn hastening(answer: &GetCaStatusResponse) -> String {
         "{}the root {} would sign as soon as all replicas have acknowledged it, and not wait for the service \
          certificates from before it, of which the last ends {}. A sidecar that holds one of them and has not been \
          connected to a replica since refuses every peer with a certificate under the new root, until it \
-         connects again. The sidecars that are connected are not affected.\n\
+         connects again. So does a gateway that has not read the new root. The sidecars that are connected are not \
+         affected.\n\
          nothing was changed; --confirm does it\n",
         progress(rotation, now),
         rotation.root,
@@ -152,6 +184,10 @@ fn status(answer: &GetCaStatusResponse) -> String {
     for issued in &answer.service_certificates {
         let ends = ends(now, issued.not_after);
         table.row(["service".to_owned(), issued.service_account.clone(), issued.serial.clone(), ends]);
+    }
+    for issued in &answer.gateway_certificates {
+        let ends = ends(now, issued.not_after);
+        table.row(["gateway".to_owned(), issued.secret.clone(), issued.serial.clone(), ends]);
     }
     let mut signed =
         Table::new(["SIGNED BY", "ROOT", "SERVICE", "SUPERSEDED", "PROXY", "CONTROLLER", "LAST ENDS"]);
@@ -209,7 +245,7 @@ fn progress(rotation: &RootRotation, now: Timestamp) -> String {
     }
     if Timestamp(rotation.earliest) >= now {
         let ends = ends(now, rotation.earliest);
-        waits.push(format!("for the last earlier service certificate to expire {ends}"));
+        waits.push(format!("for the last earlier certificate of a service or a gateway to expire {ends}"));
     }
     if waits.is_empty() {
         waits.push("for the leader".to_owned());

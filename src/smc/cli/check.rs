@@ -31,7 +31,7 @@ pub(super) struct CheckArgs {
     /// The namespace of the control plane
     #[arg(long, value_name = "NAMESPACE", default_value_t, value_parser = MeshNamespace::new)]
     mesh_namespace: MeshNamespace,
-    /// How long to look again until there is no failure
+    /// How long to look again until there is no failure, and every controller votes
     #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = duration::parse)]
     wait: Duration,
     /// The output format
@@ -60,8 +60,12 @@ pub(super) async fn run(args: CheckArgs) -> Outcome {
     let deadline = Instant::now() + args.wait;
     let checks = loop {
         let facts = gather(&cluster, &args.mesh_name, &args.mesh_namespace, env.now().0).await?;
-        let checks = if args.pre { rules::before(&facts) } else { rules::after(&facts) };
-        if !rules::failed(&checks) || Instant::now() >= deadline {
+        let (checks, settling) = if args.pre {
+            (rules::before(&facts), false)
+        } else {
+            (rules::after(&facts), rules::settling(&facts))
+        };
+        if !(settling || rules::failed(&checks)) || Instant::now() >= deadline {
             break checks;
         }
         sleep(LOOK).await;

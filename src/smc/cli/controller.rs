@@ -440,8 +440,14 @@ async fn announced(
     starting: Option<StartingAdmin>,
 ) -> Result<smc_server::Handle, Failure> {
     let mut opened = opened.await?;
-    if let Some(webhooks) = webhooks {
-        smc_kubernetes::replica::start(webhooks, opened.parts(), opened.tasks()).await?;
+    let gateways = opened.gateway_keeper();
+    match webhooks {
+        Some(webhooks) => {
+            let secrets = Box::new(webhooks.gateway_secrets());
+            smc_kubernetes::replica::start(webhooks, opened.parts(), opened.tasks()).await?;
+            gateways.start(secrets, opened.tasks());
+        }
+        None => gateways.start(Box::new(()), opened.tasks()),
     }
     if let Some(record) = record {
         opened.tasks().spawn_fallible("group record", |stopping| record.run(stopping));

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 use serde_json::{Value, json};
-use smc_kubernetes::install::apply::{Applied, ApplyError, Cluster, object_name, rollout};
+use smc_kubernetes::install::apply::{Applied, ApplyError, Cluster, object_name, replicas, rollout};
 use smc_kubernetes::install::check::facts::{controllers, group, mesh_config};
 use smc_kubernetes::install::check::key;
 use smc_kubernetes::install::check::rules::too_few;
@@ -450,8 +450,7 @@ async fn asked(cluster: &Cluster, place: &WhereArgs, set: &Value) -> Waits {
         return Waits { reason: Some(with_way_out(&stuck.join("; "), place)), too_few: false };
     }
     let Ok(group) = group(cluster, &place.mesh_namespace).await else { return Waits::default() };
-    let replicas = set.pointer("/spec/replicas").and_then(Value::as_u64).unwrap_or(1);
-    if let Some(reason) = too_few(&group, place.mesh_namespace.as_str(), replicas) {
+    if let Some(reason) = too_few(&group, place.mesh_namespace.as_str(), replicas(set)) {
         return Waits { reason: Some(reason), too_few: true };
     }
     Waits { reason: group.waits_for.map(|what| format!("a controller waits for {what}")), too_few: false }

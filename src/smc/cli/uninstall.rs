@@ -115,9 +115,9 @@ pub(super) async fn uninstall(args: UninstallArgs) -> Outcome {
     }
     if !args.dry_run {
         print_progress(&format!(
-            "kept      in {}: the key-encryption key (Secret smc-kek), the records of the founding and of \
-             the group (ConfigMaps smc-founding and smc-group), the controllers' volumes and their own Services; and the \
-             custom resources, with the MeshConfig and all policy. A new installation goes on with them.",
+            "kept      in {}: the key-encryption key (Secret smc-kek), the roots (Secret smc-ca-bundle), the \
+             records of the founding and of the group (ConfigMaps smc-founding and smc-group), the controllers' volumes \
+             and their own Services; and the custom resources, with the MeshConfig and all policy. A new installation goes on with them.",
             args.place.mesh_namespace
         ));
     }

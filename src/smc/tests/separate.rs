@@ -8,6 +8,7 @@ use envoy_types::pb::envoy::service::cluster::v3::cluster_discovery_service_clie
 use envoy_types::pb::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
 use envoy_types::pb::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
 use envoy_types::pb::envoy::service::endpoint::v3::endpoint_discovery_service_client::EndpointDiscoveryServiceClient;
+use envoy_types::pb::envoy::service::extension::v3::extension_config_discovery_service_client::ExtensionConfigDiscoveryServiceClient;
 use envoy_types::pb::envoy::service::listener::v3::listener_discovery_service_client::ListenerDiscoveryServiceClient;
 use envoy_types::pb::envoy::service::route::v3::route_discovery_service_client::RouteDiscoveryServiceClient;
 use envoy_types::pb::envoy::service::secret::v3::secret_discovery_service_client::SecretDiscoveryServiceClient;
@@ -39,6 +40,9 @@ impl Stream {
             ResourceType::Cluster => ClusterDiscoveryServiceClient::new(channel).stream_clusters(sent).await,
             ResourceType::Endpoint => {
                 EndpointDiscoveryServiceClient::new(channel).stream_endpoints(sent).await
+            }
+            ResourceType::ExtensionConfig => {
+                ExtensionConfigDiscoveryServiceClient::new(channel).stream_extension_configs(sent).await
             }
             ResourceType::Listener => {
                 ListenerDiscoveryServiceClient::new(channel).stream_listeners(sent).await

@@ -195,7 +195,7 @@ async fn a_pod_gets_a_sidecar_whose_certificate_and_secret_exist() {
     copy["metadata"]["labels"]["osm-proxy-uuid"] = json!(other);
     let copied = patched(&copy, &served.review(admission("shop", &copy)).await);
     assert_ne!(copied["metadata"]["labels"]["osm-proxy-uuid"], other);
-    assert_eq!(served.api.made(&Method::POST, "/secrets").len(), 2);
+    assert_eq!(served.api.made(&Method::POST, "/shop/secrets").len(), 2);
     served.stop().await;
 }
 
@@ -223,7 +223,7 @@ async fn what_gets_no_sidecar_has_no_side_effect() {
         assert_eq!(response["allowed"], allowed, "{sentence}: {response}");
         assert_eq!(response["patch"].is_string(), patch, "{sentence}: {response}");
     }
-    assert!(served.api.made(&Method::POST, "/secrets").is_empty());
+    assert!(served.api.made(&Method::POST, "/shop/secrets").is_empty());
     let late = served.review(admission("late", &pod())).await;
     assert_eq!(patched(&pod(), &late)["spec"]["initContainers"][1]["name"], "envoy", "the API knew it first");
     served.stop().await;

@@ -2,16 +2,17 @@
 //!
 //! Owns two decisions: may updates of a type go out now, and may its removals?
 //!
-//! 1. **Make.** Secrets, clusters and endpoints go out at once, in this order, and never wait for each
-//!    other's answers: while a cluster warms, Envoy holds back its answer to CDS until EDS and SDS have
-//!    delivered (`ClusterManagerImpl::updateClusterCounts`), so waiting would deadlock.
+//! 1. **Make.** Secrets, clusters, endpoints and configurations of filters go out at once, in this order, and
+//!    never wait for each other's answers: while a cluster warms, Envoy holds back its answer to CDS until
+//!    EDS and SDS have delivered (`ClusterManagerImpl::updateClusterCounts`), so waiting would deadlock.
 //! 2. **Switch.** Listeners and routes go out after the clusters in the stream, and after the answer to
 //!    those if they have names that are new to the client. By 1. that answer means "warm": no request
 //!    meets a cluster that is not ready. A changed cluster is not waited for: the old version serves
 //!    until the new one is warm.
 //! 3. **Break.** A resource is removed when nothing at the client refers to it: routes after the answer
 //!    to listeners, clusters after the answers to listeners and routes, endpoints and secrets after
-//!    those to clusters as well.
+//!    those to clusters as well. Configurations of filters are not removed at all: the client drops them
+//!    ([`ResourceType::outlasts_its_removal`]).
 //!
 //! **Unstated clusters.** A stream may begin while a cluster warms at the client, if the previous
 //! stream broke between a changed cluster and its endpoints. Envoy then states all it holds except the
@@ -55,7 +56,10 @@ impl Progress {
 /// Returns true if updates of `kind` may go out. `waited` counts the answers to CDS that they waited for.
 pub(super) fn may_send(kind: ResourceType, clusters: impl FnOnce() -> ClusterProgress, waited: u8) -> bool {
     match kind {
-        ResourceType::Secret | ResourceType::Cluster | ResourceType::Endpoint => true,
+        ResourceType::Secret
+        | ResourceType::Cluster
+        | ResourceType::Endpoint
+        | ResourceType::ExtensionConfig => true,
         ResourceType::Listener | ResourceType::Route => match clusters() {
             ClusterProgress::Known => true,
             ClusterProgress::Unanswered => waited >= PATIENCE,
@@ -76,7 +80,7 @@ pub(super) fn may_remove(
 ) -> bool {
     let referrers: &[ResourceType] = match kind {
         ResourceType::Listener => return true,
-        ResourceType::Route => &[ResourceType::Listener],
+        ResourceType::Route | ResourceType::ExtensionConfig => &[ResourceType::Listener],
         ResourceType::Cluster => &[ResourceType::Listener, ResourceType::Route],
         ResourceType::Endpoint | ResourceType::Secret => {
             &[ResourceType::Listener, ResourceType::Route, ResourceType::Cluster]

@@ -285,6 +285,9 @@ impl TypeState for SotwState {
         match interest {
             Interest::Grown => self.due = Due::Yes,
             Interest::Same if !answers && !self.names.is_empty() && !self.wildcard => self.due = Due::Yes,
+            // Of a set that the client rejected, it may lack what it still wants, and the rest of it is
+            // another set.
+            Interest::Shrunk if answers && self.acked.is_none() => self.due.raise(Due::IfDifferent),
             Interest::Same | Interest::Shrunk => {}
         }
     }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method};
+use smc_testkit::held_port::HeldPort;
 use smc_types::host_port::{Host, HostPort};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
@@ -243,8 +244,8 @@ async fn the_health_port_answers_only_probes() {
 #[tokio::test]
 async fn a_sale_without_a_warehouse_is_not_made() {
     let mut programs = Programs::new();
-    let unused = TcpListener::bind(ANY).await.unwrap().local_addr().unwrap();
-    let store = programs.store(Version::V1, unused).await;
+    let away = HeldPort::loopback();
+    let store = programs.store(Version::V1, away.address).await;
     assert_eq!(get(store, "/buy/a-new-book").await.status, 502);
     let records = programs.take(2).await;
     let Record::Call(call) = &records[0] else { panic!("not a call: {records:?}") };
@@ -264,12 +265,12 @@ async fn each_kind_of_failure_has_its_own_error() {
         let _ = stream.write_all(b"READY\n").await;
     })
     .await;
-    let refusing = TcpListener::bind(ANY).await.unwrap().local_addr().unwrap();
+    let refusing = HeldPort::loopback();
     for (server, expected) in [
         (target(closing), CallError::ConnectionClosed),
         (target(silent), CallError::TimedOut),
         (target(babbling), CallError::Protocol),
-        (target(refusing), CallError::ConnectionRefused),
+        (target(refusing.address), CallError::ConnectionRefused),
         // An empty label, so that no name server is asked.
         (HostPort { host: Host::Name("book..store".to_owned()), port: 14001 }, CallError::NameNotResolved),
     ] {

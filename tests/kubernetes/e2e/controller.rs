@@ -1,6 +1,6 @@
 //! A controller that runs beside an API server without a node.
 
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -11,11 +11,6 @@ use tempfile::TempDir;
 
 /// How long a controller may take until the API server trusts it. The leader looks every ten seconds.
 const ADMISSION: Duration = Duration::from_secs(75);
-
-/// A port that is free now.
-pub(crate) fn free_port() -> SocketAddr {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap()
-}
 
 /// A pod of the mesh.
 const POD: &str = "{apiVersion: v1, kind: Pod, metadata: {name: first, namespace: shop}, \

@@ -10,13 +10,14 @@ use smc_proto::admin::v1::{BootstrapRequest, GetClusterStatusRequest};
 use smc_server::admin::client::{self, Client};
 use smc_test_kubernetes::{Cluster, ClusterOptions, beside};
 use smc_testkit::ads::{Credentials, DeltaStream, ack, nack, subscribe};
+use smc_testkit::held_port::HeldPort;
 use smc_testkit::shop;
 use smc_xds::resource::ResourceType;
 use tempfile::TempDir;
 use tokio::process::{Child, Command};
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::controller::{free_port, process};
+use crate::controller::process;
 use crate::programmed::{PATIENCE, wait_programmed};
 use crate::shared;
 
@@ -95,14 +96,17 @@ fn split(weight: u32) -> String {
 struct Controllers {
     running: Vec<Option<Child>>,
     directory: TempDir,
+    /// Where the replicas speak with one another, also while one is away.
+    _ports: Vec<HeldPort>,
 }
 
 impl Controllers {
     fn start(cluster: &Cluster) -> Self {
         let directory = tempfile::tempdir().unwrap();
         shop::key_file(&directory.path().join("kek"), [7; 32]);
-        let raft: Vec<String> = (0..REPLICAS).map(|_| free_port().to_string()).collect();
-        let mut controllers = Self { running: Vec::new(), directory };
+        let ports: Vec<HeldPort> = (0..REPLICAS).map(|_| HeldPort::loopback()).collect();
+        let raft: Vec<String> = ports.iter().map(|port| port.address.to_string()).collect();
+        let mut controllers = Self { running: Vec::new(), directory, _ports: ports };
         for replica in 0..REPLICAS {
             let at = |name: &str| controllers.at(replica, name);
             std::fs::create_dir(at("")).unwrap();

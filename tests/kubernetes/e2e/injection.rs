@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use smc_test_kubernetes::{Cluster, ClusterOptions, injector_webhook};
+use smc_testkit::held_port::HeldPort;
 
-use crate::controller::{Controller, admits, free_port};
+use crate::controller::{Controller, admits};
 use crate::shared;
 
 /// How long anything may take. Admission takes milliseconds; the leader looks every ten seconds at what the
@@ -149,7 +150,8 @@ async fn pods_are_stored_with_a_sidecar_whose_secret_goes_after_them() {
     // A Job needs a controller manager, which envtest has not.
     let Some(programs) = shared::programs() else { return };
     let cluster = Cluster::start(ClusterOptions::api_only(programs)).await.unwrap();
-    let webhooks = free_port();
+    let port = HeldPort::loopback();
+    let webhooks = port.address;
     cluster.apply(NAMESPACES).await.unwrap();
     slip_through(&cluster).await;
     cluster.apply(&injector_webhook(webhooks)).await.unwrap();

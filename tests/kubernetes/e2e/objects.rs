@@ -250,6 +250,10 @@ async fn statuses_say_what_is_in_effect(cluster: &Cluster) {
         ("trafficsplits", "canary", "True Accepted", "False NotWhollyInEffect"),
         ("trafficsplits", "quantities", "True Accepted", "False NotWhollyInEffect"),
         ("egresses", "httpbin", "False NotImplemented", "False NotImplemented"),
+        ("retries", "retry", "True Accepted", "True Programmed"),
+        // Its status is one that Envoy cannot give.
+        ("upstreamtrafficsettings", "httpbin", "True AcceptedWithWarnings", "False NotWhollyInEffect"),
+        ("upstreamtrafficsettings", "external", "True Accepted", "False NotWhollyInEffect"),
         // Its service, and that of its gateway, are not there.
         ("ingressbackends", "httpbin", "True Accepted", "False NotWhollyInEffect"),
     ] {

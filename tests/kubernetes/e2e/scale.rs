@@ -14,10 +14,11 @@ use kube::Client;
 use kube::api::{Api, ListParams, PartialObjectMeta};
 use serde_json::Value;
 use smc_test_kubernetes::{Cluster, ClusterOptions, Programs, injector_webhook};
+use smc_testkit::held_port::HeldPort;
 use tempfile::NamedTempFile;
 use tokio::time::Instant;
 
-use crate::controller::{Controller, Process, admits, free_port, process};
+use crate::controller::{Controller, Process, admits, process};
 use crate::shared;
 
 /// Namespaces, the Deployments of each, and the pods of each Deployment.
@@ -206,7 +207,8 @@ impl Scene {
 async fn thousands_of_pods_get_a_sidecar_and_leave_nothing_when_they_go() {
     let Some(programs) = shared::programs() else { return };
     let cluster = Cluster::start(ClusterOptions::api_only(programs.clone())).await.unwrap();
-    let webhooks = free_port();
+    let port = HeldPort::loopback();
+    let webhooks = port.address;
     cluster.apply(&format!("{NODE}{}", objects())).await.unwrap();
     cluster.apply(&injector_webhook(webhooks)).await.unwrap();
     let kwok = Kwok::start(&programs, &cluster);

@@ -14,7 +14,10 @@ use crate::program::Program;
 use crate::shared;
 
 const OWN: &str = "smc-system";
+/// A namespace of the mesh.
 const MESH: &str = "shop";
+/// The name of the mesh.
+const MESHED: &str = "smc";
 /// A namespace that is not of the mesh.
 const ELSEWHERE: &str = "kube-system";
 
@@ -32,9 +35,36 @@ kind: Secret
 metadata: {name: smc-bootstrap-1, namespace: shop, labels: {app.kubernetes.io/managed-by: smc}}
 stringData: {bootstrap.json: hidden}
 ---
+{apiVersion: v1, kind: Secret, metadata: {name: smc-ca-bundle, namespace: smc-system}, stringData: {ca.crt: roots}}
+---
+apiVersion: v1
+kind: Secret
+type: kubernetes.io/tls
+metadata: {name: theirs-tls, namespace: kube-system}
+stringData: {tls.crt: theirs, tls.key: hidden}
+---
+apiVersion: config.openservicemesh.io/v1alpha2
+kind: MeshConfig
+metadata: {name: osm-mesh-config, namespace: smc-system}
+spec:
+  certificate:
+    ingressGateway:
+      subjectAltNames: [gateway.example]
+      validityDuration: 24h
+      secret: {name: gateway, namespace: kube-system}
+---
 {apiVersion: v1, kind: ConfigMap, metadata: {name: theirs, namespace: smc-system}}
 ---
 {apiVersion: v1, kind: ServiceAccount, metadata: {name: theirs, namespace: kube-system}}
+";
+
+/// The Secret of a gateway that the MeshConfig named before.
+const FORMER: &str = "
+apiVersion: v1
+kind: Secret
+type: kubernetes.io/tls
+metadata: {name: former, namespace: kube-system, labels: {mesh.smc.dev/gateway-of: smc}}
+stringData: {tls.crt: former, tls.key: hidden}
 ";
 
 /// Something that a thief tries: arguments of kubectl, and its standard input.
@@ -58,6 +88,30 @@ fn secret(namespace: &str, name: &str, kind: &str, label: &str) -> Attempt {
         },
     });
     attempt("create -f -", &secret)
+}
+
+/// A Secret as that of an ingress gateway.
+fn gateway(namespace: &str, name: &str, mesh: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls",
+        "metadata": { "name": name, "namespace": namespace, "labels": { "mesh.smc.dev/gateway-of": mesh } },
+        "data": { "tls.crt": "dGhpZWY=", "tls.key": "dGhpZWY=" },
+    })
+}
+
+/// The replacement of a Secret without a look at it, as `update` allows it.
+fn replaced(secret: &Value) -> Attempt {
+    let [namespace, name] = ["namespace", "name"].map(|field| secret["metadata"][field].as_str().unwrap());
+    let path = format!("/api/v1/namespaces/{namespace}/secrets/{name}?dryRun=All");
+    attempt(&format!("replace --raw {path} -f -"), secret)
+}
+
+/// The deletion of a Secret after its dependents, or without them: the answer has what is deleted.
+fn deleted_slowly(namespace: &str, name: &str, how: &Value) -> Attempt {
+    let path = format!("/api/v1/namespaces/{namespace}/secrets/{name}?dryRun=All");
+    let mut options = json!({ "apiVersion": "v1", "kind": "DeleteOptions", "dryRun": ["All"] });
+    options.as_object_mut().unwrap().extend(how.as_object().unwrap().clone());
+    attempt(&format!("delete --raw {path} -f -"), &options)
 }
 
 /// A merge patch of an object.
@@ -109,6 +163,33 @@ fn webhooks(object: &str) -> Vec<Attempt> {
     all
 }
 
+/// What must be refused of the Secrets of gateways, of which the MeshConfig names one.
+fn of_gateways() -> Vec<Attempt> {
+    vec![
+        attempt("create -f -", &gateway(ELSEWHERE, "another", MESHED)),
+        attempt("create -f -", &gateway(MESH, "gateway", MESHED)),
+        attempt("create -f -", &gateway(ELSEWHERE, "gateway", "another-mesh")),
+        replaced(&gateway(ELSEWHERE, "theirs-tls", MESHED)),
+        replaced(&gateway(ELSEWHERE, "former", MESHED)),
+        replaced(&json!({
+            "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "theirs", "namespace": MESH },
+        })),
+        replaced(&json!({
+            "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "smc-kek", "namespace": OWN },
+        })),
+        attempt(&format!("delete secret theirs-tls -n {ELSEWHERE}"), &Value::Null),
+        deleted_slowly(ELSEWHERE, "former", &json!({ "propagationPolicy": "Foreground" })),
+        deleted_slowly(ELSEWHERE, "former", &json!({ "propagationPolicy": "Orphan" })),
+        deleted_slowly(ELSEWHERE, "former", &json!({ "orphanDependents": true })),
+        deleted_slowly(MESH, "smc-bootstrap-1", &json!({ "propagationPolicy": "Foreground" })),
+        attempt(&format!("delete secret smc-ca-bundle -n {OWN}"), &Value::Null),
+        attempt(&format!("get secret smc-ca-bundle -n {OWN}"), &Value::Null),
+        attempt("delete validatingadmissionpolicy smc-gateway-smc", &Value::Null),
+        attempt("delete meshconfig osm-mesh-config -n smc-system", &Value::Null),
+        merge("meshconfig osm-mesh-config -n smc-system", &json!({ "spec": { "certificate": null } })),
+    ]
+}
+
 /// What must be refused.
 fn refused() -> Vec<Attempt> {
     let mut all = Vec::new();
@@ -141,6 +222,7 @@ fn refused() -> Vec<Attempt> {
     ] {
         all.push(secret(namespace, name, kind, label));
     }
+    all.extend(of_gateways());
     let map = |namespace: &str| json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "other", "namespace": namespace } });
     all.extend([OWN, ELSEWHERE].map(|namespace| attempt("create -f -", &map(namespace))));
     all.push(merge(&format!("configmap theirs -n {OWN}"), &json!({ "data": { "a": "b" } })));
@@ -201,6 +283,21 @@ fn allowed() -> Vec<(&'static str, Attempt)> {
             "make and delete bootstraps of sidecars",
             attempt("delete secret smc-bootstrap-1 -n shop", &Value::Null),
         ),
+        (
+            "the certificate of the ingress gateway",
+            attempt("create -f -", &gateway(ELSEWHERE, "gateway", MESHED)),
+        ),
+        (
+            "the certificate of the ingress gateway",
+            attempt(&format!("delete secret former -n {ELSEWHERE}"), &Value::Null),
+        ),
+        (
+            "the roots of the mesh",
+            replaced(&json!({
+                "apiVersion": "v1", "kind": "Secret", "data": { "ca.crt": "dGhpZWY=" },
+                "metadata": { "name": "smc-ca-bundle", "namespace": OWN },
+            })),
+        ),
         ("write Events", attempt("create -f -", &event)),
     ]
 }
@@ -212,6 +309,13 @@ async fn a_stolen_token_reads_no_secret_and_becomes_no_other_account() {
     let smc = Program { cluster: &cluster, mesh: "smc", namespace: OWN };
     cluster.apply(&smc.succeed(&["install", "--dry-run"]).await).await.unwrap();
     cluster.apply(OBJECTS).await.unwrap();
+    // The API server takes some moments to know the MeshConfig as a policy's parameter.
+    cluster
+        .wait("the MeshConfig", crate::mesh::SETTLE, async || {
+            cluster.apply(FORMER).await.map_err(|error| error.chain())
+        })
+        .await
+        .unwrap_or_else(|error| panic!("{}", error.chain()));
     let stolen = stolen_kubeconfig(&cluster).await;
     let page = std::fs::read_to_string("../../docs/security.md").unwrap();
     let page = page.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -261,7 +365,7 @@ async fn stolen_kubeconfig(cluster: &Cluster) -> NamedTempFile {
 /// What the API server says against an attempt; nothing if it succeeds. Nothing is changed.
 async fn run(cluster: &Cluster, attempt: &Attempt, stolen: Option<&NamedTempFile>) -> String {
     let mut args: Vec<&str> = attempt.args.iter().map(String::as_str).collect();
-    if args[0] != "get" {
+    if args[0] != "get" && !args.contains(&"--raw") {
         args.push("--dry-run=server");
     }
     let config = stolen.map(|file| format!("--kubeconfig={}", file.path().display()));

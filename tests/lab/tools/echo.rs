@@ -11,9 +11,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use clap::Args;
 use http_body_util::combinators::BoxBody;
-use http_body_util::{BodyExt, Full, Limited, StreamBody};
+use http_body_util::{BodyExt, Empty, Full, Limited, StreamBody};
 use hyper::body::{Frame, Incoming};
 use hyper::{HeaderMap, Request, Response, StatusCode, Version};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls::ServerConfig;
 use rustls::crypto::ring;
@@ -55,7 +57,8 @@ pub struct EchoArgs {
     /// Serve HTTP/1.1 and HTTP/2 (prior knowledge) on this port. `/status/CODE` answers with that
     /// status, `/delay/MS` after that delay, `/stream/MS` with a body that goes on for so long,
     /// `/abort` not at all: the connection is closed; `/ok` with three bytes; `/not-processed` with 503
-    /// and the header by which sidecars say that. Every other path with 200.
+    /// and the header by which sidecars say that; `/via/AUTHORITY/PATH` with what a GET of
+    /// http://AUTHORITY/PATH is answered with, or 502. Every other path with 200.
     #[arg(long, value_name = "PORT")]
     http: Vec<u16>,
     /// Same as --http. Every HTTP port answers requests with content type application/grpc as gRPC,
@@ -135,6 +138,7 @@ async fn listen(address: Option<IpAddr>, port: u16) -> io::Result<TcpListener> {
 async fn serve(listener: TcpListener, port: u16, kind: Kind, name: String, ending: CancellationToken) {
     let mut connections = JoinSet::new();
     let requests = Arc::new(AtomicU64::new(0));
+    let client = Client::builder(TokioExecutor::new()).build_http();
     loop {
         tokio::select! {
             accepted = listener.accept(), if connections.len() < MAX_CONNECTIONS => {
@@ -144,7 +148,8 @@ async fn serve(listener: TcpListener, port: u16, kind: Kind, name: String, endin
                     continue;
                 }
                 let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
-                let identity = Identity { name: name.clone(), port, peer, requests: Arc::clone(&requests) };
+                let (requests, client) = (Arc::clone(&requests), client.clone());
+                let identity = Identity { name: name.clone(), port, peer, requests, client };
                 let (kind, ending) = (kind.clone(), ending.clone());
                 connections.spawn(async move {
                     // A broken connection is reported by its client.
@@ -175,6 +180,8 @@ struct Identity {
     peer: SocketAddr,
     /// HTTP requests on this port so far.
     requests: Arc<AtomicU64>,
+    /// What asks others.
+    client: Client<HttpConnector, Empty<Bytes>>,
 }
 
 impl Identity {
@@ -224,6 +231,9 @@ async fn answer(request: Request<Incoming>, identity: &Identity) -> Response<Box
     if request.uri().path() == "/ok" {
         return Response::new(Full::new(Bytes::from_static(b"ok\n")).boxed());
     }
+    if let Some(target) = request.uri().path().strip_prefix("/via/") {
+        return passed_on(&identity.client, target).await;
+    }
     let (head, body) = request.into_parts();
     let mut headers = BTreeMap::<String, String>::new();
     for (name, value) in &head.headers {
@@ -270,6 +280,26 @@ async fn answer(request: Request<Incoming>, identity: &Identity) -> Response<Box
         response.headers_mut().insert(name, http::HeaderValue::from_static("true"));
     }
     response
+}
+
+/// What another server answers to a GET of `AUTHORITY/PATH`.
+async fn passed_on(
+    client: &Client<HttpConnector, Empty<Bytes>>,
+    target: &str,
+) -> Response<BoxBody<Bytes, Infallible>> {
+    let answer = async {
+        let uri = format!("http://{target}").parse().ok()?;
+        let (head, body) = client.get(uri).await.ok()?.into_parts();
+        let body = Limited::new(body, MAX_BODY_BYTES).collect().await.ok()?.to_bytes();
+        let mut response = Response::new(Full::new(body).boxed());
+        *response.status_mut() = head.status;
+        Some(response)
+    };
+    answer.await.unwrap_or_else(|| {
+        let mut response = Response::new(Full::default().boxed());
+        *response.status_mut() = StatusCode::BAD_GATEWAY;
+        response
+    })
 }
 
 /// A body of one line after another.

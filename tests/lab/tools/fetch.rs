@@ -266,6 +266,7 @@ async fn read(response: Response<Incoming>, grpc: bool) -> io::Result<FetchResul
 #[cfg(test)]
 mod tests {
     use clap::Parser;
+    use smc_testkit::held_port::HeldPort;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::{TcpListener, TcpStream};
 
@@ -317,8 +318,8 @@ mod tests {
         let silent =
             fetched(&["--timeout", "100ms"], async |mut stream| while read(&mut stream).await > 0 {}).await;
         assert_eq!((silent.status, silent.failure), (None, Some(Failure::Timeout)), "{silent:?}");
-        let gone = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
-        let refused = asked(&format!("http://{gone}/"), &[]).await;
+        let away = HeldPort::loopback();
+        let refused = asked(&format!("http://{}/", away.address), &[]).await;
         assert_eq!((refused.status, refused.failure), (None, Some(Failure::Refused)), "{refused:?}");
         // The label is longer than DNS allows, so that no name server is asked.
         let unresolved = asked(&format!("http://{}/", "x".repeat(64)), &[]).await;

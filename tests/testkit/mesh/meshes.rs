@@ -5,11 +5,12 @@
 
 use serde_json::{Value, json};
 use smc_mesh::translate::{Compiler, Input};
+use smc_model::retry_policy::RetryCondition;
 use smc_types::proxy_class::AppProtocol::{Http, Http2, Https, Tcp, TcpServerFirst};
 
 use super::{
-    Object, SourceEvent, certify, compiler, group, ingress, keeping_callers, mesh_config, namespace, pod,
-    pod_ip_mode, pod_that, service, split, target, tcp,
+    Object, SourceEvent, certify, compiler, connection_settings, group, ingress, keeping_callers,
+    mesh_config, namespace, pod, pod_ip_mode, pod_that, retry, service, split, target, tcp, upstream_setting,
 };
 
 /// A mesh, and the pods whose configuration is tested.
@@ -48,7 +49,85 @@ pub fn all() -> Vec<Mesh> {
         applications_at_the_address_of_their_pod(),
         services_that_keep_their_callers(),
         ports_that_are_open_to_an_ingress(),
+        what_is_sent_again_and_what_services_can_bear(),
+        how_many_requests_are_let_in(),
     ]
+}
+
+fn what_is_sent_again_and_what_services_can_bear() -> Mesh {
+    let service_of = |name: &str| json!({"kind": "Service", "name": name, "namespace": "shop"});
+    let source = json!({"kind": "ServiceAccount", "name": "a", "namespace": "shop"});
+    let all: Vec<_> = RetryCondition::ALL.iter().map(|condition| condition.as_str()).collect();
+    let policy = json!({
+        "retryOn": all.join(","), "numRetries": 10, "perTryTimeout": "1s", "retryBackoffBaseInterval": "1ms",
+    });
+    let of = |destinations: Value, policy: Value| json!({"source": source, "destinations": destinations, "retryPolicy": policy});
+    let least = json!({
+        "tcp": {"maxConnections": 1, "connectTimeout": "1ms"},
+        "http": {"maxRequests": 1, "maxRequestsPerConnection": 1, "maxPendingRequests": 1, "maxRetries": 0},
+    });
+    let most = u32::MAX;
+    let most = json!({
+        "tcp": {"maxConnections": most, "connectTimeout": "1h"},
+        "http": {"maxRequests": most, "maxRequestsPerConnection": most, "maxPendingRequests": most, "maxRetries": most},
+    });
+    shop(
+        "what_is_sent_again_and_what_services_can_bear",
+        vec![
+            service("shop/b", "b", &["10.9.0.1"], &[(80, 8080, Http), (81, 8081, Http2)]),
+            service("shop/peers", "b", &[], &[(80, 8080, Http)]),
+            service("shop/quiet", "b", &["10.9.0.3"], &[(80, 8080, Http)]),
+            service("shop/db", "db", &["10.9.0.2"], &[(3306, 3306, TcpServerFirst)]),
+            tcp("shop/all", &[]),
+            target("shop/to-b1", "shop/b1", &["shop/a"], &[("TCPRoute", "all")]),
+            target("shop/to-db", "shop/db", &["shop/a"], &[("TCPRoute", "all")]),
+            retry("shop/again", of(json!([service_of("b"), service_of("peers")]), policy)),
+            retry("shop/never", of(json!([service_of("quiet")]), json!({"retryOn": "5xx", "numRetries": 0}))),
+            connection_settings("shop/b", "b", &most),
+            connection_settings("shop/db", "db", &least),
+            connection_settings("shop/peers", "peers", &json!({"http": {"maxRequests": 2}})),
+        ],
+    )
+}
+
+fn how_many_requests_are_let_in() -> Mesh {
+    let office = json!({"kind": "IPRange", "name": "192.0.2.0/24"});
+    let backend = |protocol: &str| json!({"name": "b", "port": {"number": 8080, "protocol": protocol}});
+    let ways = json!({"backends": [backend("http"), backend("https")], "sources": [office]});
+    let limit =
+        |requests: u32, unit: &str, burst: u32| json!({"requests": requests, "unit": unit, "burst": burst});
+    let mut answered = limit(1, "second", 0);
+    answered["responseStatusCode"] = 503.into();
+    answered["responseHeadersToAdd"] = json!([
+        {"name": "Retry-After", "value": "1"}, {"name": "x-why", "value": "100 % of %REQ(cookie)%"},
+        {"name": "x-why", "value": "and"}, {"name": "content-type", "value": "text/html"},
+    ]);
+    let route = |path: &str, limit: &Value| json!({"path": path, "rateLimit": {"local": limit}});
+    shop(
+        "how_many_requests_are_let_in",
+        vec![
+            service("shop/b", "b", &["10.9.0.1"], &[(80, 8080, Http), (81, 8081, Http2)]),
+            service("shop/peers", "b", &[], &[(80, 8080, Http)]),
+            service("shop/db", "db", &["10.9.0.2"], &[(3306, 3306, TcpServerFirst)]),
+            group("shop/buy", &json!([{"name": "buy", "pathRegex": "/buy"}])),
+            target("shop/to-b1", "shop/b1", &["shop/a"], &[("HTTPRouteGroup", "buy")]),
+            ingress("shop/ways", ways),
+            upstream_setting(
+                "shop/b",
+                "b",
+                json!({
+                    "rateLimit": {"local": {"http": limit(100, "minute", 20)}},
+                    "httpRoutes": [route("/buy", &answered), route("/.*[.]png$", &limit(u32::MAX, "second", u32::MAX))],
+                }),
+            ),
+            upstream_setting(
+                "shop/peers",
+                "peers",
+                json!({"rateLimit": {"local": {"http": limit(1, "hour", 0)}}}),
+            ),
+            upstream_setting("shop/db", "db", json!({"rateLimit": {"local": {"http": limit(1, "hour", 0)}}})),
+        ],
+    )
 }
 
 fn ports_that_are_open_to_an_ingress() -> Mesh {

@@ -2,6 +2,7 @@
 
 use schemars::JsonSchema;
 use serde_json::Value;
+use smc_authority::ledger::MAX_NAMES;
 
 use crate::schema::resources;
 
@@ -10,9 +11,6 @@ const MAX_WORD: usize = 253;
 
 /// The longest of what may be a path or a URI.
 const MAX_PATH: usize = 2048;
-
-/// The most names of a gateway's certificate.
-const MAX_GATEWAY_NAMES: usize = 64;
 
 /// Settings of the whole mesh.
 #[derive(Debug, JsonSchema)]
@@ -114,7 +112,7 @@ pub struct Certificate {
     pub service_cert_validity_duration: Option<String>,
     /// Not obeyed.
     pub cert_key_bit_size: Option<i64>,
-    /// Not obeyed.
+    /// The certificate of an ingress gateway.
     pub ingress_gateway: Option<IngressGateway>,
 }
 
@@ -171,23 +169,23 @@ pub struct Tracing {
 #[derive(Debug, JsonSchema)]
 #[schemars(rename_all = "camelCase")]
 pub struct IngressGateway {
-    /// Not obeyed.
-    #[schemars(length(max = MAX_GATEWAY_NAMES), inner(length(max = MAX_PATH)))]
+    /// Its DNS names.
+    #[schemars(length(max = MAX_NAMES), inner(length(max = MAX_PATH)))]
     pub subject_alt_names: Option<Vec<String>>,
-    /// Not obeyed.
+    /// How long it is valid, 10s to 720h.
     #[schemars(length(max = MAX_WORD))]
     pub validity_duration: Option<String>,
-    /// Not obeyed.
+    /// The Secret that it is kept in.
     pub secret: Option<SecretReference>,
 }
 
 /// A Secret.
 #[derive(Debug, JsonSchema)]
 pub struct SecretReference {
-    /// Not obeyed.
+    /// Its name.
     #[schemars(length(max = MAX_WORD))]
     pub name: Option<String>,
-    /// Not obeyed.
+    /// Its namespace.
     #[schemars(length(max = MAX_WORD))]
     pub namespace: Option<String>,
 }
@@ -212,11 +210,11 @@ pub struct FeatureFlags {
     pub enable_snapshot_cache_mode: Option<bool>,
     /// Not obeyed.
     pub enable_async_proxy_service_mapping: Option<bool>,
-    /// Not obeyed.
+    /// If false, no IngressBackend has effect.
     pub enable_ingress_backend_policy: Option<bool>,
     /// Not obeyed.
     pub enable_envoy_active_health_checks: Option<bool>,
-    /// Not obeyed.
+    /// If false, no Retry has effect.
     pub enable_retry_policy: Option<bool>,
     /// Not obeyed.
     pub enable_mesh_root_certificate: Option<bool>,

@@ -14,7 +14,10 @@ fn any_operation() -> impl Strategy<Value = Operation> {
         (0..20u8, proptest::option::of(0..20u8), validity.clone())
             .prop_map(|(n, replaces, validity)| service(n, replaces, validity)),
         (0..20u8, 0..4u8, validity.clone()).prop_map(|(n, of, validity)| proxy_certificate(n, of, validity)),
-        (0..20u8, validity).prop_map(|(n, validity)| controller(n, validity)),
+        (0..20u8, validity.clone()).prop_map(|(n, validity)| controller(n, validity)),
+        (0..20u8, proptest::option::of(0..20u8), validity)
+            .prop_map(|(n, replaces, validity)| gateway(n, replaces, validity)),
+        (0..20u8).prop_map(forget_gateway),
         (0..20u8).prop_map(|n| Operation::ClaimProxyCertificate(serial(n))),
         (0..4u8).prop_map(|n| Operation::ReleaseProxy(proxy(n))),
         proptest::collection::vec((0..20u8).prop_map(serial), 0..4)
@@ -45,7 +48,7 @@ fn any_operation() -> impl Strategy<Value = Operation> {
         (0..3u64, 0..3u64, any_phase()).prop_map(|(replica, run, phase)| {
             Operation::SetReplicaPhase(SetReplicaPhase { replica, run, phase })
         }),
-        proptest::sample::select(vec![Rules::First, Rules::Second, Rules::Third])
+        proptest::sample::select(vec![Rules::Second, Rules::Third, Rules::Fourth])
             .prop_map(Operation::UseRules),
         (0..3u64, 0..3u64)
             .prop_map(|(replica, run)| Operation::ForgetReplica(ForgetReplica { replica, run })),

@@ -137,7 +137,7 @@ fn an_older_version_reads_neither_the_rules_nor_a_snapshot_with_them() {
     assert!(serde_json::from_value::<FormerTime>(image["now"].clone()).is_err());
     assert_eq!(serde_json::from_value::<Ledger>(image.clone()).unwrap(), ledger);
     // This version is the older one of the next.
-    for unknown in [0, 4, u32::MAX] {
+    for unknown in [0, Rules::LATEST.generation() + 1, u32::MAX] {
         image["now"]["rules"] = json!(unknown);
         assert!(serde_json::from_value::<Ledger>(image.clone()).is_err(), "{unknown}");
         assert!(serde_json::from_value::<Operation>(json!({ "use-rules": unknown })).is_err(), "{unknown}");

@@ -54,6 +54,18 @@ fn records_keep_their_stored_names() {
                 },
             } }),
         ),
+        (
+            gateway(2, Some(3), validity),
+            json!({ "record-gateway-certificate": {
+                "secret": "ingress/gateway", "replaces": three, "record": {
+                    "names": ["gateway.example"], "lifetime": 86_400, "certificate": {
+                        "serial": two, "validity": times, "issued_at": START, "issuer": serial(1),
+                        "chain_pem": "CHAIN", "key": key,
+                    },
+                },
+            } }),
+        ),
+        (forget_gateway(2), json!({ "forget-gateway": { "secret": "ingress/gateway", "serial": two } })),
     ] {
         assert_eq!(stored(&operation), expected);
     }

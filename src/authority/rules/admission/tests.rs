@@ -33,6 +33,7 @@ fn peer() -> PeerCertificate {
         serial: serial(2).as_bytes().to_vec(),
         common_names: vec![proxy().to_string()],
         uris: vec![],
+        dns_names: vec![],
         validity: year(),
         ca: false,
         client_auth: true,

@@ -12,7 +12,7 @@ use super::key::{Key, missed};
 use super::members::some_of;
 use super::rights::lost;
 use super::stuck::{cannot_use_its_disk, stuck};
-use crate::install::apply::rollout;
+use crate::install::apply::{replicas, rollout};
 use crate::install::ownership::{helm_release, leads_to, other_mesh};
 use crate::install::settings::key_secret;
 use crate::names::INJECTOR;
@@ -135,6 +135,13 @@ pub fn after(facts: &Facts) -> Vec<Check> {
 /// Whether a person has to act.
 pub fn failed(checks: &[Check]) -> bool {
     checks.iter().any(|check| matches!(check.verdict, Verdict::Failure(_)))
+}
+
+/// Whether a controller is to vote that does not vote yet: one that is new to its group, or comes back,
+/// catches up first. A warning says so, and is gone soon.
+pub fn settling(facts: &Facts) -> bool {
+    let replicas = facts.set.as_ref().map_or(0, replicas);
+    facts.group.as_ref().is_ok_and(|group| (0..replicas).any(|id| !group.voters.contains(&id)))
 }
 
 fn kubernetes(facts: &Facts) -> Vec<Check> {
@@ -324,7 +331,6 @@ fn controllers(facts: &Facts, set: &Value) -> Vec<Check> {
         check(CONTROLLERS, "they can use their disks", "disks-of-others", unless(foreign_disks(facts))),
         check(CONTROLLERS, "they are of this program's version", "versions", caution(skew(facts, set))),
     ];
-    let replicas = set.pointer("/spec/replicas").and_then(Value::as_u64).unwrap_or(1);
     match &facts.group {
         Err(problem) => {
             checks.push(check(
@@ -334,7 +340,7 @@ fn controllers(facts: &Facts, set: &Value) -> Vec<Check> {
                 Verdict::Failure(problem.clone()),
             ));
         }
-        Ok(group) => checks.extend(group_of(group, &facts.namespace, replicas)),
+        Ok(group) => checks.extend(group_of(group, &facts.namespace, replicas(set))),
     }
     checks
 }
@@ -428,7 +434,7 @@ fn group_of(group: &Group, namespace: &str, replicas: u64) -> Vec<Check> {
 }
 
 fn webhooks(facts: &Facts, set: &Value) -> Vec<Check> {
-    let replicas = set.pointer("/spec/replicas").and_then(Value::as_u64).unwrap_or(1);
+    let replicas = replicas(set);
     let mut checks = Vec::new();
     let injector = format!("MutatingWebhookConfiguration {INJECTOR}{}", facts.mesh);
     let validator = format!("ValidatingWebhookConfiguration smc-validator-{}", facts.mesh);

@@ -101,9 +101,9 @@ fn in_effect_everywhere_is_asked_of_all_replicas_once_for_a_generation() {
 
 #[test]
 fn a_kind_that_is_not_enforced_says_so() {
-    let retry = ObjectRef::Namespaced(Kind::Retry, "shop/canary".parse().unwrap());
-    let objects = BTreeMap::from([(retry.clone(), Tracked { object: None, ..tracked() })]);
-    let view = View { held: BTreeMap::from([(retry, Held::NotYet)]), ..View::default() };
+    let egress = ObjectRef::Namespaced(Kind::Egress, "shop/canary".parse().unwrap());
+    let objects = BTreeMap::from([(egress.clone(), Tracked { object: None, ..tracked() })]);
+    let view = View { held: BTreeMap::from([(egress, Held::NotYet)]), ..View::default() };
     let write = plan(&objects, &view, "smc-controller-0", None, NOW).pop().unwrap();
     let reasons: Vec<_> = write.status.conditions.iter().map(|c| (&*c.status, &*c.reason)).collect();
     assert_eq!(reasons, [("False", "NotImplemented"), ("False", "NotImplemented")]);
@@ -133,6 +133,37 @@ fn what_others_wrote_into_the_status_is_no_reason_to_write() {
     written.current_status = Some("committed".to_owned());
     object.written = written;
     assert_eq!(writes(&object, &view(Held::Yes)), []);
+}
+
+/// What OSM's own tools and persons wait for.
+#[test]
+fn an_ingress_backend_has_the_status_that_osm_gave_it() {
+    let reference = ObjectRef::Namespaced(Kind::IngressBackend, "shop/in".parse().unwrap());
+    let of = |object: &Tracked, effect: Effect| {
+        let mut view = View::default();
+        view.held.insert(reference.clone(), Held::Yes);
+        view.effects.insert(reference.clone(), effect);
+        let objects = BTreeMap::from([(reference.clone(), object.clone())]);
+        plan(&objects, &view, "smc-controller-0", None, NOW)
+    };
+    let said = |writes: Vec<Write>| writes.into_iter().next().map(|write| write.status).unwrap();
+    let mut object = tracked();
+    let committed = said(of(&object, Effect::Everywhere));
+    assert_eq!(committed.current_status.as_deref(), Some("committed"));
+    assert_eq!(committed.reason.as_deref(), Some("successfully committed by the system"));
+    let waiting = said(of(&object, Effect::Open("not yet".to_owned())));
+    assert_eq!((waiting.current_status, waiting.reason), (None, None));
+    object.problems = vec![error("spec.sources")];
+    let wrong = said(of(&object, Effect::Everywhere));
+    assert_eq!(wrong.current_status.as_deref(), Some("error"));
+    assert_eq!(wrong.reason.as_deref(), Some("spec.sources: is wrong"));
+
+    // One that has conditions from before gets it as well, and once.
+    object.problems = vec![];
+    object.written = ObjectStatus { current_status: None, ..committed.clone() };
+    assert_eq!(of(&object, Effect::Everywhere).len(), 1);
+    object.written = ObjectStatus { reason: None, ..committed };
+    assert_eq!(of(&object, Effect::Everywhere), []);
 }
 
 #[test]
@@ -200,11 +231,11 @@ fn an_object_whose_namespace_left_the_mesh_says_so() {
     let mut known = tracked();
     known.written = writes(&known, &view(Held::Yes)).pop().unwrap().status;
     let config = named(Kind::MeshConfig, "shop/mesh");
-    let retry = named(Kind::Retry, "shop/retry");
+    let egress = named(Kind::Egress, "shop/egress");
     let deleted = named(Kind::TrafficSplit, "other/deleted");
     let mut gone: BTreeMap<_, _> =
         [split(), config, deleted.clone()].map(|of| (of, (NOW, known.clone()))).into();
-    gone.insert(retry, (NOW, Tracked { object: None, ..tracked() }));
+    gone.insert(egress, (NOW, Tracked { object: None, ..tracked() }));
     let outside = BTreeSet::from(["shop".to_owned()]);
     let [write] = farewells(&mut gone, &outside, None, NOW).try_into().unwrap();
     assert_eq!((&write.reference, &*write.uid), (&split(), "u"));

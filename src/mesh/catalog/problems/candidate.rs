@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{access, ingress, named, splits};
+use super::{access, ingress, named, retries, splits, upstream};
 use crate::catalog::{Catalog, Object};
 use smc_api::smi::{TrafficSplit, TrafficTarget};
 use smc_types::ids::{NamespacedName, ServiceId};
@@ -25,11 +25,10 @@ impl Catalog {
             Object::TrafficSplit(split) => self.objections_to_split(split),
             Object::UdpRoute(route) => vec![access::not_enforced(&route.id)],
             Object::MeshConfig(name, _) => self.objection_to_mesh_config(name).into_iter().collect(),
-            Object::IngressBackend(object) => {
-                let mut problems = Vec::new();
-                ingress::check(self, object, &mut problems);
-                // Services, pods and groups may come later.
-                problems.into_iter().map(|p| Problem { severity: Severity::Warning, ..p }).collect()
+            Object::IngressBackend(object) => as_warnings(|problems| ingress::check(self, object, problems)),
+            Object::Retry(object) => as_warnings(|problems| retries::check(self, object, problems)),
+            Object::UpstreamTrafficSetting(object) => {
+                as_warnings(|problems| upstream::check(self, object, problems))
             }
             Object::Namespace(_)
             | Object::Service(_)
@@ -103,6 +102,13 @@ impl Catalog {
         }
         None
     }
+}
+
+/// What a check finds: services, pods and groups may come later, and others that hold in its place may go.
+fn as_warnings(check: impl FnOnce(&mut Vec<Problem>)) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    check(&mut problems);
+    problems.into_iter().map(|problem| Problem { severity: Severity::Warning, ..problem }).collect()
 }
 
 /// The problem, as a warning unless it is at this field.

@@ -5,7 +5,9 @@
 
 use std::net::IpAddr;
 
-use super::{access, addresses, endpoints, identities, ingress, machines, outside, services, splits};
+use super::{
+    access, addresses, endpoints, identities, ingress, machines, outside, retries, services, splits, upstream,
+};
 use crate::catalog::Catalog;
 use smc_types::ids::{NamespacedName, ProxyName, ServiceAccountId, ServiceId, WorkloadId};
 use smc_types::object_ref::Kind;
@@ -32,6 +34,8 @@ pub(in crate::catalog) enum Check {
     Split(NamespacedName),
     MeshConfig(NamespacedName),
     IngressBackend(NamespacedName),
+    Retry(NamespacedName),
+    UpstreamTrafficSetting(NamespacedName),
 }
 
 impl Catalog {
@@ -52,6 +56,8 @@ impl Catalog {
             .chain(self.traffic_splits.keys().cloned().map(Check::Split))
             .chain(self.mesh_configs.keys().cloned().map(Check::MeshConfig))
             .chain(self.ingress_backends.keys().cloned().map(Check::IngressBackend))
+            .chain(self.retries.keys().cloned().map(Check::Retry))
+            .chain(self.upstream_settings.keys().cloned().map(Check::UpstreamTrafficSetting))
     }
 
     /// What a check finds. Nothing, where the object is gone.
@@ -90,6 +96,18 @@ impl Catalog {
                 if let Some(object) = self.ingress_backends.get(id) {
                     outside::check(self, Kind::IngressBackend, id, &mut problems);
                     ingress::check(self, object, &mut problems);
+                }
+            }
+            Check::Retry(id) => {
+                if let Some(retry) = self.retries.get(id) {
+                    outside::check(self, Kind::Retry, id, &mut problems);
+                    retries::check(self, retry, &mut problems);
+                }
+            }
+            Check::UpstreamTrafficSetting(id) => {
+                if let Some(setting) = self.upstream_settings.get(id) {
+                    outside::check(self, Kind::UpstreamTrafficSetting, id, &mut problems);
+                    upstream::check(self, setting, &mut problems);
                 }
             }
             Check::MeshConfig(id) if self.mesh_configs.contains_key(id) => {

@@ -109,6 +109,8 @@ impl Catalog {
         self.found.all_of(slices.cloned().map(Check::Slice));
         let machines = self.index.naming.get(&service.id).into_iter().flatten();
         self.found.all_of(machines.cloned().map(Check::Machine));
+        self.due_about_settings([&service.id]);
+        self.due_about_retries([&service.id]);
         for &ip in &service.cluster_ips {
             self.found.due(Check::Address(ip));
             let others = self.index.services_at.get(&ip).into_iter().flatten();
@@ -134,6 +136,8 @@ impl Catalog {
 
     /// Notes that all of a namespace, which joins the mesh or leaves it, is to be checked.
     pub(in crate::catalog) fn due_in_namespace(&mut self, namespace: &str) {
+        let services = self.index.retries_to.keys().filter(|id| id.namespace() == namespace);
+        self.due_about_retries(&services.cloned().collect::<Vec<_>>());
         let found = &mut self.found;
         let is_in = |id: &&NamespacedName| id.namespace() == namespace;
         let policy = (self.traffic_targets.keys().filter(is_in).cloned().map(Check::Target))
@@ -141,6 +145,8 @@ impl Catalog {
             .chain(self.tcp_routes.keys().filter(is_in).cloned().map(Check::TcpRoute))
             .chain(self.traffic_splits.keys().filter(is_in).cloned().map(Check::Split))
             .chain(self.ingress_backends.keys().filter(is_in).cloned().map(Check::IngressBackend))
+            .chain(self.retries.keys().filter(is_in).cloned().map(Check::Retry))
+            .chain(self.upstream_settings.keys().filter(is_in).cloned().map(Check::UpstreamTrafficSetting))
             .chain(self.slices.keys().filter(is_in).cloned().map(Check::Slice));
         found.all_of(policy);
         let services = self.services.keys().filter(|id| id.namespace() == namespace);

@@ -14,7 +14,7 @@ pub(super) fn check(catalog: &Catalog, object: &IngressBackend, problems: &mut V
     let subject = named(Kind::IngressBackend, &object.id);
     if catalog.mesh_config().ignores_ingress {
         let message = "has no effect: featureFlags.enableIngressBackendPolicy of the MeshConfig is false";
-        problems.push(Problem::warning(&subject, "", message));
+        problems.push(Problem::error(&subject, "", message));
         return;
     }
     let mut ports = BTreeMap::new();

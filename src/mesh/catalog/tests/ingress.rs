@@ -8,6 +8,7 @@ use crate::policy::MAX_IDENTITY;
 use crate::policy::fixtures::{ingress, name};
 use smc_api::osm::IngressBackend;
 use smc_model::ingress::IngressGrantees;
+use smc_model::regex::Pattern;
 use smc_model::topology::{Namespace, Readiness, Service, TargetPort, Workload};
 use smc_types::object_ref::Kind;
 use smc_types::problem::Severity;
@@ -45,6 +46,30 @@ fn lets_in(catalog: &Catalog) -> Vec<String> {
         IngressGrantees::Principals(..) => BTreeSet::new(),
     });
     addresses.map(|address| address.to_string()).collect()
+}
+
+#[test]
+fn the_routes_of_an_ingress_are_known_by_host() {
+    let mut catalog = Catalog::of(shop());
+    let web = "shop/web".parse().unwrap();
+    assert_eq!(catalog.ingress_routes_per_host(&web).len(), 0);
+    catalog.declare(Object::from(opened()));
+    let any = catalog.ingress_routes_per_host(&web);
+    assert_eq!(
+        any.iter().map(|(host, routes)| (host.as_str(), routes.len())).collect::<Vec<_>>(),
+        [("*", 1)]
+    );
+
+    let Object::HttpRouteGroup(mut hosts) = group("shop/hosts", &["/a", "/b", "/c"]) else { unreachable!() };
+    for (matched, host) in hosts.matches.values_mut().zip(["one", "two", "one"]) {
+        matched.headers.insert("host".to_owned(), Pattern::whole(host).unwrap());
+    }
+    catalog.declare(Object::HttpRouteGroup(hosts));
+    let matches = Some([name("shop/hosts"), name("shop/g")].into());
+    catalog.declare(Object::from(IngressBackend { matches, ..opened() }));
+    let hosts = catalog.ingress_routes_per_host(&web);
+    let counts: Vec<_> = hosts.iter().map(|(host, routes)| (host.as_str(), routes.len())).collect();
+    assert_eq!(counts, [("*", 1), ("one", 2), ("two", 1)]);
 }
 
 fn inbound_only(names: &[&str]) -> Affected {

@@ -81,7 +81,8 @@ fn what_does_not_fit_is_left_out_whole_and_the_largest_first() {
     let all = estimate.demand();
     let left_out = |allowance| {
         let fit = estimate.fit(allowance);
-        (fit.ports, fit.left_out.iter().map(|name| name.name().to_owned()).collect::<Vec<_>>())
+        let ports = fit.ports.iter().filter(|open| **open).count();
+        (ports, fit.left_out.iter().map(|name| name.name().to_owned()).collect::<Vec<_>>())
     };
     assert_eq!(left_out(all), (2, vec![]));
     // The second target with the same rules adds no more than its source.
@@ -91,4 +92,14 @@ fn what_does_not_fit_is_left_out_whole_and_the_largest_first() {
     // Ports come before grants. Then one port's worth of rules is enough.
     assert_eq!(left_out(2 * PORT_BYTES - 1).0, 1);
     assert_eq!(left_out(0), (0, vec![]), "without ports there is nothing to leave out");
+}
+
+#[test]
+fn a_port_whose_limits_have_no_room_closes_no_other() {
+    let on = ports(&[(80, Http), (81, Http), (82, Tcp)]);
+    let mut estimate = Estimate::of_ports(&on);
+    estimate.add_limits(&on[1], 10_000, 3);
+    assert_eq!(estimate.demand(), 3 * PORT_BYTES + 30_000);
+    assert_eq!(estimate.fit(2 * PORT_BYTES + 29_999).ports, [true, false, true]);
+    assert_eq!(estimate.fit(3 * PORT_BYTES + 30_000).ports, [true; 3]);
 }

@@ -15,6 +15,7 @@ use std::collections::BTreeSet;
 use std::fmt::{Debug, Write};
 
 use envoy_types::pb::envoy::config::cluster::v3::Cluster;
+use envoy_types::pb::envoy::config::core::v3::TypedExtensionConfig;
 use envoy_types::pb::envoy::config::endpoint::v3::ClusterLoadAssignment;
 use envoy_types::pb::envoy::config::listener::v3::Listener;
 use envoy_types::pb::envoy::config::route::v3::RouteConfiguration;
@@ -30,6 +31,7 @@ use envoy_types::pb::envoy::extensions::filters::network::http_connection_manage
 use envoy_types::pb::envoy::extensions::filters::network::rbac::v3 as network_rbac;
 use envoy_types::pb::envoy::extensions::filters::network::set_filter_state::v3 as set_filter_state;
 use envoy_types::pb::envoy::extensions::filters::network::tcp_proxy::v3::TcpProxy;
+use envoy_types::pb::envoy::extensions::rate_limit_descriptors::expr::v3 as rate_limit_expression;
 use envoy_types::pb::envoy::extensions::retry::host::previous_hosts::v3::PreviousHostsPredicate;
 use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3 as tls;
 use envoy_types::pb::envoy::extensions::upstreams::http::v3::HttpProtocolOptions;
@@ -53,6 +55,8 @@ fn readers() -> Vec<(String, Reader)> {
         reader::<ClusterLoadAssignment>(),
         reader::<Listener>(),
         reader::<RouteConfiguration>(),
+        reader::<TypedExtensionConfig>(),
+        reader::<rate_limit_expression::Descriptor>(),
         reader::<tls::Secret>(),
         reader::<tls::DownstreamTlsContext>(),
         reader::<tls::UpstreamTlsContext>(),

@@ -16,7 +16,7 @@ use smc_types::object_ref::{Kind, ObjectRef};
 use smc_xds::names;
 use smc_xds::resource::ResourceType;
 
-use super::{a_may_call, accepts, chain, configured, get, served, shop};
+use super::{a_may_call, accepts, chain, changed, configured, get, served, shop};
 
 /// Opens port 8080 of `shop/b` to the endpoints of `shop/db`.
 fn open(protocol: &str, tls: &Value, matches: Option<Value>) -> smc_mesh::translate::Input {
@@ -33,16 +33,6 @@ fn open(protocol: &str, tls: &Value, matches: Option<Value>) -> smc_mesh::transl
         spec["matches"] = matches;
     }
     ingress("shop/gateway", spec)
-}
-
-/// What of `shop/b1` differs between two states, by name.
-fn changed(before: &Compiler, after: &Compiler) -> BTreeSet<String> {
-    let versions = |compiler: &Compiler| {
-        let b1 = view(compiler, "shop/b1").unwrap();
-        let all = ResourceType::ALL.into_iter().flat_map(|kind| b1.all(kind).cloned().collect::<Vec<_>>());
-        all.map(|resource| (resource.name.to_string(), resource.version)).collect::<BTreeSet<_>>()
-    };
-    versions(before).symmetric_difference(&versions(after)).map(|(name, _)| name.clone()).collect()
 }
 
 /// A changed listener would end connections; a changed route configuration ends none.

@@ -5,10 +5,12 @@ use std::collections::BTreeMap;
 use super::*;
 use crate::catalog::Object;
 use crate::catalog::fixtures::{
-    group, http_rule, namespace, pod, port, service, target, tcp_route, tcp_rule,
+    group, http_rule, limits as rate_limits, namespace, pod, port, service, target, tcp_route, tcp_rule,
 };
 use crate::policy::fixtures::wide_ingress;
 use crate::policy::{MAX_IDENTITY, MAX_NAMESPACE};
+use smc_model::rate_limit::{LocalRateLimits, Rate, RateUnit, RequestLimit, RouteLimit};
+use smc_model::regex::Pattern;
 use smc_model::topology::ServicePort;
 use smc_types::ids::TrustDomain;
 use smc_types::object_ref::{Kind, ObjectRef};
@@ -199,6 +201,50 @@ fn what_an_ingress_takes_is_estimated_too_and_left_out_last() {
     assert_eq!(names.first().map(String::as_str), Some("IngressBackend shop/i03"), "{names:?}");
     let bytes = served_bytes(&compiler);
     assert!(bytes <= 2 * usize::try_from(MAX_IDENTITY).unwrap() + 64 * 1024, "{bytes} bytes are served");
+}
+
+/// Each limit has an answer, and thus a filter, of its own.
+#[test]
+fn what_limits_take_is_estimated_from_above() {
+    let limit = |place: u16, headers: usize| {
+        let rate = Rate { amount: u32::MAX, unit: RateUnit::Hour, burst: u32::from(place) };
+        let header = |other: usize| (format!("x-{place}-{other}"), "%".repeat(40));
+        RequestLimit { rate, status: 429, headers: (0..headers).map(header).collect() }
+    };
+    let route = |place: u16, headers| RouteLimit {
+        path: Pattern::prefix(&format!("/{place}/{}", "x".repeat(usize::from(place)))).unwrap(),
+        limit: limit(place, headers),
+    };
+    for (service, routes, headers) in
+        [(true, 0, 0), (true, 0, 30), (false, 60, 0), (true, 60, 1), (true, 20, 5)]
+    {
+        let limits = LocalRateLimits {
+            requests: service.then(|| limit(1000, headers)),
+            routes: (0..routes).map(|place| route(place, headers)).collect(),
+        };
+        let mut compiler = greedy(2, 3, 1);
+        let demand = |compiler: &Compiler| {
+            let served = compiler.served_state();
+            let class = served.snapshots.iter().find(|(class, _)| class.account.to_string() == "shop/server");
+            let (class, snapshot) = class.expect("it is served");
+            let demand = compiler.catalog().inbound_estimate(class).demand();
+            (usize::try_from(demand).unwrap(), written(snapshot))
+        };
+        // Both ways in from outside of the first two ports, beside the mesh.
+        for (id, tls) in [("shop/clear", None), ("shop/tls", Some((false, 0)))] {
+            compiler.apply([upsert(Object::from(wide_ingress(id, "shop/server", &[8000, 8001], 1, tls)))]);
+        }
+        let (demanded, wrote) = demand(&compiler);
+        compiler.apply([upsert(rate_limits("shop/u", "shop/server", limits))]);
+        assert_eq!(left_out(&compiler), [""; 0]);
+        let (demands, writes) = demand(&compiler);
+        let (demanded, wrote) = (demands - demanded, writes - wrote);
+        assert!(
+            wrote > 0 && wrote <= demanded,
+            "{service} {routes} {headers}: {wrote}, {demanded} estimated"
+        );
+        assert!(demanded <= 5 * wrote, "{service} {routes} {headers}: {wrote}, {demanded} estimated");
+    }
 }
 
 #[test]

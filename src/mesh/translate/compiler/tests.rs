@@ -1,5 +1,7 @@
 //! The effects of a fault. No mesh is known that causes one, so the tests make the lint find them.
 
+mod rights;
+
 use super::*;
 use crate::catalog::Object;
 use crate::catalog::fixtures::{group, http_rule, namespace, pod, port, service, target};

@@ -7,12 +7,14 @@
 //!   to the application only after it. RBAC alone would be too late: the filter runs on the
 //!   client's first bytes, and a server that speaks first has sent its own by then. RBAC runs after
 //!   the handshake all the same, because a resumed TLS session skips the check of the certificate.
+//! - limits of the rate of requests come after the rules, so that a caller that is denied uses up nothing.
 //! - an ingress: the route's RBAC rules again, by address too. No match of a chain depends on what sources a
 //!   policy names, so that gateways which come and go replace no chain and end no connection.
 
 use envoy_types::pb::envoy::config::core::v3::TrafficDirection;
 use envoy_types::pb::envoy::config::listener::v3 as listener;
 use envoy_types::pb::envoy::extensions::filters::listener::tls_inspector::v3::TlsInspector;
+use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::HttpFilter;
 use envoy_types::util::pack_any;
 
 use super::{filter, http, listen, listener_filter, original_destination, tcp};
@@ -39,6 +41,8 @@ pub(in crate::translate) struct Chain {
     pub(in crate::translate) server_names: Vec<String>,
     /// The identities that may connect, for other protocols than HTTP.
     pub(in crate::translate) rules: Rules,
+    /// The filters that limit the rate of requests, for HTTP.
+    pub(in crate::translate) limits: Vec<HttpFilter>,
 }
 
 /// A way from an ingress to a port of the application.
@@ -47,6 +51,8 @@ pub(in crate::translate) struct IngressWay {
     pub(in crate::translate) port: u16,
     /// What is asked of a client over TLS; `None` in clear text.
     pub(in crate::translate) tls: Option<ClientCertificates>,
+    /// The filters that limit the rate of requests.
+    pub(in crate::translate) limits: Vec<HttpFilter>,
 }
 
 /// The listener; `None` if it would have no chain.
@@ -76,7 +82,7 @@ fn chain(chain: Chain, settings: &Settings, log: AccessLog) -> listener::FilterC
     let name = names::inbound(chain.port, chain.protocol);
     let http = chain.protocol.is_http();
     let (filters, validation) = if http {
-        let requests = http::inbound(&name, &name, settings.longest_stream(), log);
+        let requests = http::inbound(&name, &name, chain.limits, settings.longest_stream(), log);
         (vec![requests], names::INBOUND_VALIDATION.to_owned())
     } else {
         let authorise = filter(rbac::NETWORK_FILTER, chain.rules.network_filter(&name));
@@ -102,7 +108,7 @@ fn chain(chain: Chain, settings: &Settings, log: AccessLog) -> listener::FilterC
 }
 
 fn ingress_chain(way: IngressWay, settings: &Settings, log: AccessLog) -> listener::FilterChain {
-    let IngressWay { name, port, tls } = way;
+    let IngressWay { name, port, tls, limits } = way;
     let socket = tls.as_ref().map(tls::of_ingress);
     let tls = socket.is_some();
     let protocol = if tls { "tls" } else { "raw_buffer" };
@@ -112,7 +118,7 @@ fn ingress_chain(way: IngressWay, settings: &Settings, log: AccessLog) -> listen
             transport_protocol: protocol.to_owned(),
             ..listener::FilterChainMatch::default()
         }),
-        filters: vec![http::ingress(&name, &name, settings.longest_stream(), log, tls)],
+        filters: vec![http::ingress(&name, &name, limits, settings.longest_stream(), log, tls)],
         transport_socket: socket,
         transport_socket_connect_timeout: tls.then(|| proto::seconds(HANDSHAKE_SECONDS)),
         name,

@@ -5,21 +5,18 @@
 //! its reader has it. So what is rendered is bounded, in number and by time, and what is asked: a filter of
 //! a reader's own would be an expression that this thread runs over all statistics.
 
-use envoy_types::pb::envoy::config::core::v3 as core;
 use envoy_types::pb::envoy::config::core::v3::TrafficDirection;
 use envoy_types::pb::envoy::config::listener::v3 as listener;
-use envoy_types::pb::envoy::config::route::v3::{RateLimit, rate_limit};
-use envoy_types::pb::envoy::extensions::common::ratelimit::v3::{
-    LocalRateLimitDescriptor, rate_limit_descriptor,
-};
+use envoy_types::pb::envoy::config::route::v3::rate_limit;
+use envoy_types::pb::envoy::extensions::common::ratelimit::v3::LocalRateLimitDescriptor;
 use envoy_types::pb::envoy::extensions::filters::http::local_ratelimit::v3::LocalRateLimit;
 use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::HttpFilter;
-use envoy_types::pb::envoy::r#type::v3::{FractionalPercent, TokenBucket, fractional_percent};
+use envoy_types::pb::envoy::r#type::v3::TokenBucket;
 use envoy_types::util::pack_any;
 
 use super::{http, listen};
 use crate::translate::proto::{self, Families};
-use crate::translate::route;
+use crate::translate::{rate_limit as limits, route};
 use smc_xds::names;
 
 /// How many answers are made for one address at once, and after how many seconds another one. Prometheus asks
@@ -51,36 +48,23 @@ pub(in crate::translate) fn listener(port: u16, families: Families) -> listener:
 /// Answers 429 to a reader who asks too often.
 fn rate() -> HttpFilter {
     const KEY: &str = "remote_address";
-    let all = core::RuntimeFractionalPercent {
-        default_value: Some(FractionalPercent {
-            numerator: 100,
-            denominator: fractional_percent::DenominatorType::Hundred.into(),
-        }),
-        ..core::RuntimeFractionalPercent::default()
-    };
     let bucket = |(most, seconds)| TokenBucket {
         max_tokens: most,
         tokens_per_fill: Some(proto::number(1_u32)),
         fill_interval: Some(proto::seconds(seconds)),
     };
     let address = rate_limit::action::ActionSpecifier::RemoteAddress(rate_limit::action::RemoteAddress {});
+    let of_one_address = LocalRateLimitDescriptor {
+        // No value: each has a bucket of its own.
+        entries: vec![limits::entry(KEY, String::new())],
+        token_bucket: Some(bucket(OF_ONE_ADDRESS)),
+        ..LocalRateLimitDescriptor::default()
+    };
     let limit = LocalRateLimit {
-        stat_prefix: "statistics".to_owned(),
         token_bucket: Some(bucket(OF_ALL)),
-        filter_enabled: Some(all.clone()),
-        filter_enforced: Some(all),
-        rate_limits: vec![RateLimit {
-            actions: vec![rate_limit::Action { action_specifier: Some(address) }],
-            ..RateLimit::default()
-        }],
-        descriptors: vec![LocalRateLimitDescriptor {
-            // No value: each has a bucket of its own.
-            entries: vec![rate_limit_descriptor::Entry { key: KEY.to_owned(), value: String::new() }],
-            token_bucket: Some(bucket(OF_ONE_ADDRESS)),
-            ..LocalRateLimitDescriptor::default()
-        }],
+        rate_limits: vec![limits::counted_by(vec![address])],
         max_dynamic_descriptors: Some(proto::number(ADDRESSES)),
-        ..LocalRateLimit::default()
+        ..limits::limit("statistics", vec![of_one_address])
     };
     http::http_filter("envoy.filters.http.local_ratelimit", pack_any(limit))
 }

@@ -1,20 +1,14 @@
 //! What a replica that is alone forgets of its ledger.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
-use smc_authority::ledger::{Command, LedgerOperation, Rules, UseRules};
-use smc_authority::pki::Lifetimes;
-use smc_host::env::Clock;
-use smc_host::env::fixed::{self, SettableClock};
-use smc_issuing::seal::LocalKey;
-use smc_issuing::{CaSettings, Issuer};
-use smc_raft::{MemoryDisk, Storage};
-use smc_types::ids::{ReplicaId, ServiceAccountId, TrustDomain};
+use smc_authority::ledger::Rules;
+use smc_issuing::Issuer;
+use smc_types::ids::ServiceAccountId;
 use smc_types::time::Timestamp;
-use tempfile::TempDir;
 
 use super::*;
+use crate::lone_ca::LoneCa;
 
 const START: Timestamp = Timestamp(1_800_000_000);
 
@@ -22,12 +16,11 @@ const START: Timestamp = Timestamp(1_800_000_000);
 const GONE: usize = MAX_FORGOTTEN_TOGETHER + 10;
 
 struct Alone {
+    lone: LoneCa,
     forgetter: IdentityForgetter,
     unused: UnusedIdentities,
-    clock: Arc<SettableClock>,
     wanted: watch::Sender<WantedCertificates>,
     served: watch::Sender<Option<Arc<ServedState>>>,
-    _dir: TempDir,
 }
 
 fn account(namespace: &str, n: usize) -> ServiceAccountId {
@@ -37,18 +30,8 @@ fn account(namespace: &str, n: usize) -> ServiceAccountId {
 impl Alone {
     /// A replica whose ledger has certificates of two namespaces: one account, and [`GONE`].
     async fn start() -> Self {
-        let dir = TempDir::new().unwrap();
-        let (env, clock) = fixed::env(START, 1);
-        let storage = Storage::Memory(MemoryDisk::default());
-        let group = Arc::new(Group::alone(ReplicaId(0), storage, &env).await.unwrap());
-        let keys = Arc::new(LocalKey::create(&dir.path().join("kek"), &env).unwrap());
-        let settings = CaSettings {
-            trust_domain: TrustDomain::new("cluster.local").unwrap(),
-            lifetimes: Lifetimes::default(),
-        };
-        let ledger = Arc::clone(&group) as Arc<dyn ReplicatedLedger>;
-        let ca = Arc::new(BuiltinCa::open(ledger, keys, env.clone(), settings).await.unwrap());
-        ca.agree_on_time(BTreeMap::from([(0, START)])).await.unwrap();
+        let lone = LoneCa::start(START).await;
+        let LoneCa { ca, group, env, .. } = &lone;
         ca.issue_service(&account("shop", 0), None).await.unwrap();
         for n in 0..GONE {
             ca.issue_service(&account("gone", n), None).await.unwrap();
@@ -58,15 +41,14 @@ impl Alone {
             lifetime: None,
         });
         let (served, served_receiver) = watch::channel(Some(Arc::default()));
-        let forgetter =
-            IdentityForgetter { ca, group, wanted: wanted_receiver, served: served_receiver, env };
-        Self { forgetter, unused: UnusedIdentities::default(), clock, wanted, served, _dir: dir }
-    }
-
-    async fn use_rules(&self, rules: Rules) {
-        let operation = UseRules(rules).into_operation();
-        let command = Command { at: self.clock.now(), operation };
-        self.forgetter.group.propose(vec![command]).await.unwrap();
+        let forgetter = IdentityForgetter {
+            ca: Arc::clone(ca),
+            group: Arc::clone(group),
+            wanted: wanted_receiver,
+            served: served_receiver,
+            env: env.clone(),
+        };
+        Self { lone, forgetter, unused: UnusedIdentities::default(), wanted, served }
     }
 
     /// The task, for so many minutes.
@@ -74,7 +56,7 @@ impl Alone {
         for _ in 0..minutes {
             let due = self.forgetter.check(&mut self.unused);
             self.forgetter.forget(due).await;
-            self.clock.advance(Duration::from_mins(1));
+            self.lone.clock.advance(Duration::from_mins(1));
         }
     }
 
@@ -90,13 +72,13 @@ async fn what_a_namespace_leaves_behind_is_forgotten_after_an_hour() {
     let mut alone = Alone::start().await;
     let (all, keys) = alone.on_record();
     assert_eq!(all, GONE + 1);
-    alone.use_rules(Rules::Second).await;
+    alone.lone.use_rules(Rules::Second).await;
     alone.minutes(90).await;
     alone.wanted.send_modify(|wanted| wanted.accounts = [account("shop", 0)].into());
     alone.minutes(90).await;
     assert_eq!(alone.on_record(), (all, keys), "a member of the group does not know how");
 
-    alone.use_rules(Rules::Third).await;
+    alone.lone.use_rules(Rules::Third).await;
     alone.served.send_replace(None);
     alone.minutes(1).await;
     assert_eq!(alone.on_record(), (all, keys), "the sources have not synced");
@@ -115,7 +97,7 @@ async fn what_a_namespace_leaves_behind_is_forgotten_after_an_hour() {
 #[tokio::test]
 async fn a_mesh_without_a_workload_forgets_nothing() {
     let mut alone = Alone::start().await;
-    alone.use_rules(Rules::LATEST).await;
+    alone.lone.use_rules(Rules::LATEST).await;
     alone.wanted.send_replace(WantedCertificates::default());
     alone.minutes(200).await;
     assert_eq!(alone.on_record().0, GONE + 1);

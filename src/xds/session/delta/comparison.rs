@@ -78,7 +78,10 @@ impl DeltaState {
             Some(_) if !wanted => {}
             None => {
                 self.rejected.remove(name);
-                if self.held(name) != Held::Nothing || self.must_answer.contains(name) {
+                let held = self.held(name) != Held::Nothing;
+                if held && self.kind.outlasts_its_removal() {
+                    self.must_answer.remove(name);
+                } else if held || self.must_answer.contains(name) {
                     self.to_remove.insert(Arc::clone(name));
                 } else if !self.entries.get(name).is_some_and(|entry| entry.subscribed) {
                     self.entries.remove(name);

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use super::support::{
-    ALL, CDS, EDS, LDS, RDS, SDS, Spec, ack, changes, delta, nack, resume, subscribe, text, texts,
+    ALL, CDS, ECDS, EDS, LDS, RDS, SDS, Spec, ack, changes, delta, nack, resume, subscribe, text, texts,
     unsubscribe, view, view_of_class,
 };
 use crate::served_state::Changed;
@@ -104,6 +104,30 @@ fn clusters_and_listeners_stay_wildcard_on_every_form_of_resume() {
 fn clusters_subscribed_to_by_name_by_a_new_client_are_only_those() {
     let step = ads().on_delta(&subscribe(CDS, &["b"]), Some(&view(&ALL))).unwrap();
     assert_eq!(texts(&step), ["cds +b"]);
+}
+
+/// Envoy would answer 500 on the connections that it drains.
+#[test]
+fn the_configuration_of_a_filter_is_not_removed_while_it_is_held() {
+    let (with, without) = (view(&[(ECDS, "limit", "1")]), view(&[]));
+    let mut session = ads();
+    let step = session.on_delta(&subscribe(ECDS, &["limit"]), Some(&with)).unwrap();
+    assert_eq!(answer_all(&mut session, step), ["ecds +limit"]);
+    let step = session.on_view(&without, &changes(&with, &without));
+    assert_eq!(texts(&step), [""; 0]);
+    assert!(session.acknowledged());
+    // What returns is sent in its new form.
+    let again = view(&[(ECDS, "limit", "2")]);
+    let step = session.on_view(&again, &changes(&without, &again));
+    assert_eq!(answer_all(&mut session, step), ["ecds +limit"]);
+    // Nor after a broken stream.
+    let mut session = ads();
+    let request = resume(ECDS, &["limit"], &[(ECDS, "limit", "1")]);
+    let step = session.on_delta(&request, Some(&without)).unwrap();
+    assert_eq!(answer_all(&mut session, step), ["ecds"]);
+    // A name that the client does not hold is answered.
+    let step = session.on_delta(&subscribe(ECDS, &["other"]), Some(&without)).unwrap();
+    assert_eq!(answer_all(&mut session, step), ["ecds -other"]);
 }
 
 /// envoy#9934: a client waits for a name that does not exist until the server answers with a removal.

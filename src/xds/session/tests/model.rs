@@ -1,16 +1,18 @@
 //! A model of Envoy's side of an aggregated stream, as `NewGrpcMuxImpl`, `GrpcMuxImpl` and
 //! `ClusterManagerImpl` behave:
 //!
-//! - it subscribes to clusters first, to listeners once those are warm, to endpoints, routes and
-//!   secrets when a resource it applied refers to them, and unsubscribes when none does;
+//! - it subscribes to clusters first, to listeners once those are warm, to endpoints, routes, configurations
+//!   of filters and secrets when a resource it applied refers to them, and unsubscribes when none does;
 //! - it holds back the answer to CDS while a cluster warms, and a new or changed cluster warms until its
 //!   endpoints arrive after it, on this stream or on the next;
 //! - on a new stream it states all its subscriptions at once, in the order in which it first made them,
 //!   except CDS while a cluster warms: that follows when all are warm;
 //! - in Delta it does not subscribe again to endpoints it subscribed to, whatever happens to the cluster;
-//! - it rejects resources whose content says `bad`.
+//! - it rejects resources whose content says `bad`;
+//! - listeners that are replaced are drained, and refer to the configurations of their filters until then.
 //!
-//! It fails the test when it holds a listener or route that refers to a cluster it does not hold.
+//! It fails the test when it holds a listener or route that refers to a cluster it does not hold, and when it
+//! loses the configuration of a filter that something refers to.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -19,7 +21,7 @@ use envoy_types::pb::envoy::service::discovery::v3::{DeltaDiscoveryRequest, Disc
 use envoy_types::pb::google::protobuf::Any;
 use prost::Message;
 
-use super::support::{CDS, EDS, LDS, RDS, SDS, delta, error, sotw};
+use super::support::{CDS, ECDS, EDS, LDS, RDS, SDS, delta, error, sotw};
 use crate::resource::{Resource, ResourceType};
 use crate::session::{Response, Variant};
 
@@ -167,7 +169,8 @@ impl Envoy {
             let table = self.tables.get_mut(&kind).unwrap();
             table.version.clone_from(&response.version);
             for name in &response.removed {
-                table.held.remove(&**name);
+                let held = table.held.remove(&**name);
+                assert!(kind != ECDS || held.is_none(), "the filter {name} is gone while it is referred to");
             }
             if self.variant == Variant::Sotw && kind.is_wildcard() {
                 let named: BTreeSet<_> = response.resources.iter().map(|resource| &*resource.name).collect();
@@ -223,16 +226,28 @@ impl Envoy {
         }
     }
 
-    /// Subscribes to the routes and secrets that listeners refer to.
+    /// Subscribes to what listeners refer to, those included that are drained.
     fn follow(&mut self) {
-        let mut routes = BTreeSet::new();
-        let mut secrets = BTreeSet::new();
-        for (_, content) in self.table(LDS).held.values() {
-            routes.extend(references(content, 'r'));
-            secrets.extend(references(content, 's'));
+        for (kind, letter) in [(RDS, 'r'), (ECDS, 'x'), (SDS, 's')] {
+            let mut names = self.referred(letter);
+            if kind == ECDS {
+                names.extend(self.table(ECDS).names.iter().cloned());
+            }
+            self.ask(kind, names);
         }
-        self.ask(RDS, routes);
-        self.ask(SDS, secrets);
+    }
+
+    /// Listeners that were replaced are drained.
+    pub(super) fn end_drains(&mut self) {
+        if self.table(ECDS).requested {
+            self.ask(ECDS, self.referred('x'));
+        }
+    }
+
+    /// What listeners refer to.
+    fn referred(&self, letter: char) -> BTreeSet<String> {
+        let held = self.table(LDS).held.values();
+        held.flat_map(|(_, content)| references(content, letter)).collect()
     }
 
     /// Makes `names` the subscription, and drops what is no longer in it.

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use proptest::prelude::*;
 
 use super::model::{Envoy, Request};
-use super::support::{CDS, EDS, LDS, RDS, SDS, changes, view};
+use super::support::{CDS, ECDS, EDS, LDS, RDS, SDS, changes, view};
 use crate::resource::ResourceType;
 use crate::served_state::{Changed, View};
 use crate::session::{Event, Response, Scope, Session, Step, Variant, Verdict};
@@ -18,7 +18,7 @@ struct Mesh {
     secret: u8,
     /// By route: content and, as bits, clusters.
     routes: Vec<Option<(u8, u8)>>,
-    /// By listener: content and, as bits, routes and clusters.
+    /// By listener: content and, as bits, routes, each with the configuration of a filter, and clusters.
     listeners: Vec<Option<(u8, u8, u8)>>,
 }
 
@@ -46,12 +46,14 @@ impl Mesh {
             if let Some((content, clusters)) = *spec {
                 let references = references('c', clusters, &cluster);
                 specs.push((RDS, format!("r{i}"), label(content) + &references));
+                specs.push((ECDS, format!("x{i}"), label(content)));
             }
         }
         for (i, spec) in self.listeners.iter().enumerate() {
             if let Some((content, routes, clusters)) = *spec {
-                let references =
-                    references('r', routes, &route) + &references('c', clusters, &cluster) + " s0";
+                let filters = references('x', routes, &route);
+                let references = references('r', routes, &route) + &references('c', clusters, &cluster);
+                let references = references + &filters + " s0";
                 specs.push((LDS, format!("l{i}"), label(content) + &references));
             }
         }
@@ -71,6 +73,7 @@ enum Op {
     Change(Mesh, bool),
     DeliverRequest,
     DeliverResponse,
+    DrainsEnd,
     Reconnect,
 }
 
@@ -110,6 +113,7 @@ impl Harness {
                     self.envoy.receive(&response);
                 }
             }
+            Op::DrainsEnd => self.envoy.end_drains(),
             Op::Reconnect => self.reconnect(),
         }
     }
@@ -228,6 +232,7 @@ fn ops(reconnects: u32) -> impl Strategy<Value = Vec<Op>> {
         3 => (mesh(), any::<bool>()).prop_map(|(mesh, exactly)| Op::Change(mesh, exactly)),
         12 => Just(Op::DeliverRequest),
         12 => Just(Op::DeliverResponse),
+        1 => Just(Op::DrainsEnd),
         reconnects => Just(Op::Reconnect),
     ];
     proptest::collection::vec(op, 1..120)
@@ -239,6 +244,8 @@ fn run(variant: Variant, applies_valid: bool, ops: Vec<Op>, last: Mesh) -> Harne
         harness.run(op);
     }
     harness.change(&last.good(), true);
+    harness.drain();
+    harness.run(Op::DrainsEnd);
     harness.drain();
     harness.assert_converged();
     harness

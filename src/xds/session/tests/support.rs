@@ -17,7 +17,7 @@ use smc_types::ids::ServiceAccountId;
 use smc_types::proxy_class::ProxyClass;
 
 pub(super) use ResourceType::{
-    Cluster as CDS, Endpoint as EDS, Listener as LDS, Route as RDS, Secret as SDS,
+    Cluster as CDS, Endpoint as EDS, ExtensionConfig as ECDS, Listener as LDS, Route as RDS, Secret as SDS,
 };
 
 impl Session {
@@ -104,6 +104,7 @@ pub(super) fn view_of_class(namespace: &str, specs: &[Spec<'_>]) -> View {
         secrets: table(SDS),
         clusters: table(CDS),
         endpoints: endpoints.keys().cloned().collect::<OrdSet<_>>(),
+        extension_configs: table(ECDS),
         listeners: table(LDS),
         routes: table(RDS),
     };

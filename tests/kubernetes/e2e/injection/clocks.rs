@@ -1,9 +1,10 @@
 //! A controller and an API server whose clocks differ: the controller says so, and nothing opens.
 
 use smc_test_kubernetes::{Cluster, ClusterOptions, injector_webhook};
+use smc_testkit::held_port::HeldPort;
 
 use super::{NAMESPACES, PATIENCE};
-use crate::controller::{Controller, free_port, refusal};
+use crate::controller::{Controller, refusal};
 use crate::shared;
 
 const HOUR: i64 = 3600;
@@ -26,7 +27,8 @@ async fn a_controller_says_that_its_clock_is_not_that_of_the_api_server() {
     ] {
         let Some(programs) = shared::programs() else { return };
         let cluster = Cluster::start(ClusterOptions::api_only(programs)).await.unwrap();
-        let webhooks = free_port();
+        let port = HeldPort::loopback();
+        let webhooks = port.address;
         cluster.apply(NAMESPACES).await.unwrap();
         cluster.apply(&injector_webhook(webhooks)).await.unwrap();
         let directory = tempfile::tempdir().unwrap();

@@ -1,15 +1,17 @@
 //! Owns a controller that runs as a process of the host and serves the webhooks of a cluster without a node.
 
-use std::net::{Ipv4Addr, TcpListener, UdpSocket};
+use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use smc_test_kubernetes::{Cluster, MESH_NAMESPACE};
+use smc_testkit::held_port::HeldPort;
 
 use crate::controller::Controller;
 
 /// A running controller. It ends with this value.
 pub(super) struct ControlPlane {
     controller: Controller,
+    _port: HeldPort,
 }
 
 impl ControlPlane {
@@ -17,10 +19,10 @@ impl ControlPlane {
     /// where its webhooks are.
     pub(super) async fn start(cluster: &Cluster, declared: &str) -> Self {
         cluster.apply(declared).await.unwrap_or_else(|error| panic!("{}", error.chain()));
-        let (address, port) = address();
-        cluster.apply(&webhooks(address, port)).await.unwrap_or_else(|error| panic!("{}", error.chain()));
-        let listen = format!("--webhook-listen={address}:{port}");
-        Self { controller: Controller::with_alone(listen, cluster) }
+        let port = port();
+        cluster.apply(&webhooks(port.address)).await.unwrap_or_else(|error| panic!("{}", error.chain()));
+        let listen = format!("--webhook-listen={}", port.address);
+        Self { controller: Controller::with_alone(listen, cluster), _port: port }
     }
 
     /// Waits until the API server trusts the webhooks: until it converts an object.
@@ -38,19 +40,17 @@ impl ControlPlane {
     }
 }
 
-/// An address of this host that is not a loopback one, which Kubernetes takes for no endpoint, and a free
-/// port.
-fn address() -> (Ipv4Addr, u16) {
+/// A port of an address of this host that is not a loopback one, which Kubernetes takes for no endpoint.
+fn port() -> HeldPort {
     // Connecting UDP sends nothing; it chooses the address of the interface with the default route.
     let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
     socket.connect("198.51.100.1:9").unwrap();
-    let std::net::IpAddr::V4(address) = socket.local_addr().unwrap().ip() else { panic!("IPv4 was bound") };
-    let port = TcpListener::bind((address, 0)).unwrap().local_addr().unwrap().port();
-    (address, port)
+    HeldPort::of(socket.local_addr().unwrap().ip())
 }
 
 /// The Services of the webhooks, which lead to the controller, and the configuration of the validating one.
-fn webhooks(address: Ipv4Addr, port: u16) -> String {
+fn webhooks(address: SocketAddr) -> String {
+    let (address, port) = (address.ip(), address.port());
     let service = |name: &str| {
         format!(
             "apiVersion: v1

@@ -463,6 +463,22 @@ fn an_empty_cluster_can_take_an_installation_and_a_taken_one_cannot() {
     assert_eq!(findings(&before(&diskless)), ["‼ controllers get disks"]);
 }
 
+/// One that comes back has a warning until it has caught up, and with a warning a check passes.
+#[test]
+fn a_check_that_waits_waits_for_each_controller_to_vote() {
+    let settles = |replicas: u64, voters: &[u64]| {
+        let mut facts = healthy();
+        facts.set.as_mut().unwrap()["spec"]["replicas"] = replicas.into();
+        facts.group.as_mut().unwrap().voters = voters.to_vec();
+        settling(&facts)
+    };
+    assert!(!settles(1, &[0]) && !settles(3, &[0, 1, 2]));
+    assert!(settles(3, &[1, 2]) && settles(3, &[0]) && settles(2, &[1, 2]));
+    // Fewer than there are is what a person chose.
+    assert!(!settles(1, &[0, 1, 2]) && !settles(0, &[0]));
+    assert!(!settling(&Facts { group: Err("refused".to_owned()), ..healthy() }), "that is a failure");
+}
+
 #[test]
 fn a_group_without_a_leader_learns_its_last_resort() {
     let said = |voters: &[u64], silent: &[u64]| {

@@ -12,11 +12,13 @@
 mod api_only;
 mod bookstore;
 mod charts;
+mod contour;
 mod controller;
 mod documents;
 mod everywhere;
 mod faults;
 mod fields;
+mod gateway;
 mod injection;
 mod key_encryption_key;
 mod living;

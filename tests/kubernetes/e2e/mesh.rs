@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use serde_json::{Value, json};
 use smc_test_kubernetes::{Cluster, ENVOY_IMAGE, MESH_NAMESPACE, MeshOptions, SMC_IMAGE};
 
 use crate::shared::Shared;
@@ -80,6 +81,15 @@ pub(crate) async fn smc(cluster: &Cluster, replica: u16, args: &[&str]) -> Resul
     let exec = ["exec", "-n", MESH_NAMESPACE, &pod, "-c", "controller", "--", "smc"];
     let output = cluster.kubectl(&[&exec, args].concat()).await.map_err(|error| error.chain())?;
     if output.success() { Ok(output.stdout) } else { Err(format!("{pod}: {}", output.stderr.trim())) }
+}
+
+/// Changes the settings of the mesh by this merge patch of their `spec`.
+pub(crate) async fn patch_settings(cluster: &Cluster, spec: &Value) {
+    let patch = json!({ "spec": spec }).to_string();
+    let config =
+        ["patch", "meshconfig", "osm-mesh-config", "-n", MESH_NAMESPACE, "--type=merge", "-p", &patch];
+    let patched = cluster.kubectl(&config).await.unwrap();
+    assert!(patched.success(), "{patched:?}");
 }
 
 /// Waits until a rollout of the controllers is complete.

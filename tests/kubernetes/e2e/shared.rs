@@ -98,12 +98,18 @@ async fn started(place: &'static Place, alone: Option<MutexGuard<'static, ()>>) 
 /// The images of the tests' pods.
 pub(crate) fn images() -> Vec<Image> {
     let program = |name: &str| beside(name).unwrap();
+    let built = |name: &str| programs().and_then(|programs| programs.find(name).ok());
     let envoy = variable("SMC_ENVOY").expect("SMC_ENVOY names the Envoy binary (make sets it)");
     vec![
         Image::smc(SMC_IMAGE, &program("smc")),
         Image::envoy(ENVOY_IMAGE, &PathBuf::from(envoy)).unwrap(),
         Image::of_programs(BOOKSTORE_IMAGE, "", &[&program("smc-bookstore")]),
         Image::tools("tools:test", &[&program("smc-lab")]),
+        Image::of_programs(
+            "contour:test",
+            "",
+            &[&built("contour").expect("tests/setup/kubernetes builds Contour")],
+        ),
     ]
 }
 

@@ -106,6 +106,11 @@ impl Steady {
         self.judged = self.lines().len();
     }
 
+    /// How many requests there were since the last judgement.
+    pub(crate) fn count(&self) -> usize {
+        self.lines().len().saturating_sub(self.judged)
+    }
+
     /// How many requests there were since the last judgement, and those of them that were not answered with
     /// 200.
     pub(crate) fn take(&mut self) -> (usize, Vec<String>) {

@@ -113,7 +113,7 @@ fuzz: setup ## Feeds TARGET (xds, manifests, expressions, names, pods, certifica
 
 fuzz-policy: setup ## Policy in 2,000 random meshes, real Envoys against the oracle; SMC_SEED, SMC_CASES name the first and how many
 	@SMC_CASES=$${SMC_CASES:-2000} SMC_ENVOY=$$(tests/setup/envoy $(SMC_CACHE)) \
-	  cargo test $(CARGO_FLAGS) --workspace --test oracle -- --nocapture envoys_decide
+	  cargo test $(CARGO_FLAGS) --workspace --test oracle -- --nocapture envoys_
 
 fuzz-traffic: build ## 5,000 dialogues of HTTP that are drawn at random, through two real sidecars and directly; SMC_SEED, SMC_DIALOGUES name the first and how many
 	@SMC_DIALOGUES=$${SMC_DIALOGUES:-5000} SMC_ENVOY=$$(tests/setup/envoy $(SMC_CACHE)) \

@@ -2,7 +2,7 @@
 //! is in [`http2`].
 
 use std::io::{self, Read, Write};
-use std::net::Shutdown;
+use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpStream};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,6 +15,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, SignatureScheme, StreamOwned};
 use smc_policy::{Request, Version};
+use tokio::net::TcpSocket;
 
 use crate::certificates::Identity;
 use crate::http2;
@@ -35,16 +36,25 @@ pub(crate) enum Answer {
     Closed,
 }
 
+/// Where a sidecar listens.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Place<'a> {
+    /// At a socket of Unix.
+    Socket(&'a Path),
+    /// At an address, to which a client connects from another one, and claims to be at a third.
+    Address { address: SocketAddr, source: Ipv4Addr, claims: Ipv4Addr },
+}
+
 /// Where a connection goes.
 pub(crate) struct Dial<'a> {
-    pub(crate) socket: &'a Path,
+    pub(crate) place: Place<'a>,
     /// The address that the caller dialled, before interception.
     pub(crate) destination: String,
     pub(crate) port: u16,
     /// The certificate of the caller's sidecar; `None` for an application beside its own.
     pub(crate) tls: Option<Arc<ClientConfig>>,
-    /// The name of the server in the TLS handshake.
-    pub(crate) server_name: String,
+    /// The name of the server in the TLS handshake; `None` for a handshake without one.
+    pub(crate) server_name: Option<String>,
 }
 
 /// What a client hears that says nothing itself.
@@ -58,41 +68,58 @@ pub(crate) enum Heard {
     Requests,
 }
 
-/// The client's end of mutual TLS. It trusts any server, since this test judges what servers let in.
-pub(crate) fn tls(identity: &Identity) -> Arc<ClientConfig> {
-    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(identity.chain.as_bytes()).collect();
-    let key = PrivateKeyDer::from_pem_slice(identity.key.as_bytes()).unwrap();
+/// The client's end of TLS, with its certificate if it has one. It trusts any server, since this test judges
+/// what servers let in.
+pub(crate) fn tls(identity: Option<&Identity>) -> Arc<ClientConfig> {
     let provider = Arc::new(ring::default_provider());
     let config = ClientConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
         .unwrap()
         .dangerous()
-        .with_custom_certificate_verifier(Arc::new(AnyServer(provider)))
-        .with_client_auth_cert(chain.unwrap(), key)
-        .unwrap();
-    Arc::new(config)
+        .with_custom_certificate_verifier(Arc::new(AnyServer(provider)));
+    let Some(identity) = identity else { return Arc::new(config.with_no_client_auth()) };
+    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(identity.chain.as_bytes()).collect();
+    let key = PrivateKeyDer::from_pem_slice(identity.key.as_bytes()).unwrap();
+    Arc::new(config.with_client_auth_cert(chain.unwrap(), key).unwrap())
 }
 
 trait Stream: Read + Write {}
 impl<T: Read + Write> Stream for T {}
 
 impl Dial<'_> {
-    /// A connection that was made to the destination, and intercepted.
+    /// A connection that was made to the destination, and intercepted: of a client within the mesh.
     pub(crate) fn intercepted(&self, patience: Duration) -> io::Result<UnixStream> {
-        let mut socket = UnixStream::connect(self.socket)?;
+        let Place::Socket(path) = self.place else { return Err(io::ErrorKind::Unsupported.into()) };
+        let mut socket = UnixStream::connect(path)?;
         socket.set_read_timeout(Some(patience))?;
         socket.set_write_timeout(Some(PATIENCE))?;
-        write!(socket, "PROXY TCP4 10.255.0.1 {} 40000 {}\r\n", self.destination, self.port)?;
+        self.claim(&mut socket, Ipv4Addr::new(10, 255, 0, 1))?;
         Ok(socket)
     }
 
+    /// Says where the client is, and where it means to be.
+    fn claim(&self, socket: &mut impl Write, source: Ipv4Addr) -> io::Result<()> {
+        write!(socket, "PROXY TCP4 {source} {} 40000 {}\r\n", self.destination, self.port)
+    }
+
+    /// As rustls takes it, which sends no address as a name.
     pub(crate) fn server_name(&self) -> ServerName<'static> {
-        ServerName::try_from(self.server_name.clone()).unwrap()
+        let none = || ServerName::from(IpAddr::from(Ipv4Addr::LOCALHOST));
+        self.server_name.clone().map_or_else(none, |name| ServerName::try_from(name).unwrap())
     }
 
     fn connect(&self, patience: Duration) -> io::Result<Box<dyn Stream>> {
-        let socket = self.intercepted(patience)?;
-        let Some(config) = &self.tls else { return Ok(Box::new(socket)) };
+        let socket: Box<dyn Stream> = match self.place {
+            Place::Socket(_) => Box::new(self.intercepted(patience)?),
+            Place::Address { address, source, claims } => {
+                let mut socket = connected(source, address)?;
+                socket.set_read_timeout(Some(patience))?;
+                socket.set_write_timeout(Some(PATIENCE))?;
+                self.claim(&mut socket, claims)?;
+                Box::new(socket)
+            }
+        };
+        let Some(config) = &self.tls else { return Ok(socket) };
         let client =
             ClientConnection::new(Arc::clone(config), self.server_name()).map_err(io::Error::other)?;
         Ok(Box::new(StreamOwned::new(client, socket)))
@@ -170,6 +197,19 @@ impl Dial<'_> {
         }
         Ok(())
     }
+}
+
+/// A connection from an address of the loopback network.
+fn connected(source: Ipv4Addr, to: SocketAddr) -> io::Result<TcpStream> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let stream = runtime.block_on(async {
+        let socket = TcpSocket::new_v4()?;
+        socket.bind((source, 0).into())?;
+        socket.connect(to).await?.into_std()
+    })?;
+    stream.set_nonblocking(false)?;
+    stream.set_nodelay(true)?;
+    Ok(stream)
 }
 
 fn is_timeout(error: &io::Error) -> bool {

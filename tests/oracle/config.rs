@@ -6,6 +6,7 @@
 //! that servers let in and that are not HTTP end at one application.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use envoy_types::pb::envoy::config::bootstrap::v3::{
@@ -13,7 +14,8 @@ use envoy_types::pb::envoy::config::bootstrap::v3::{
 };
 use envoy_types::pb::envoy::config::cluster::v3::{Cluster, cluster};
 use envoy_types::pb::envoy::config::core::v3::{
-    Address, DataSource, Pipe, TransportSocket, address, data_source, transport_socket,
+    Address, DataSource, Pipe, SocketAddress, TransportSocket, address, data_source, socket_address,
+    transport_socket,
 };
 use envoy_types::pb::envoy::config::endpoint::v3::{
     ClusterLoadAssignment, Endpoint, LbEndpoint, LocalityLbEndpoints, lb_endpoint::HostIdentifier,
@@ -38,6 +40,7 @@ use envoy_types::pb::google::protobuf::{Any, Duration, Struct, Value, value};
 use envoy_types::util::pack_any;
 use prost::{Message, Name};
 use smc_sidecar::bootstrap;
+use smc_testkit::held_port::HeldPort;
 use smc_xds::names;
 use smc_xds::resource::ResourceType;
 use smc_xds::served_state::View;
@@ -52,22 +55,26 @@ const APPLICATION: &str = "application";
 pub(crate) struct Config {
     directory: PathBuf,
     emission: Emission,
+    /// Whether servers listen at addresses, at which the connection's own address can be seen.
+    at_addresses: bool,
     resources: StaticResources,
 }
 
-/// The sockets of one sidecar.
-#[derive(Debug, Clone)]
+/// Where one sidecar listens.
 pub(crate) struct Sidecar {
     pub(crate) inbound: Option<PathBuf>,
+    /// In the place of a socket.
+    pub(crate) address: Option<SocketAddr>,
     pub(crate) outbound: PathBuf,
+    _port: Option<HeldPort>,
 }
 
 impl Config {
     /// Without sidecars. All sockets are in `directory`.
-    pub(crate) fn new(directory: &Path, emission: Emission) -> Self {
+    pub(crate) fn new(directory: &Path, emission: Emission, at_addresses: bool) -> Self {
         let resources =
             StaticResources { clusters: vec![application(directory)], ..StaticResources::default() };
-        Self { directory: directory.to_owned(), emission, resources }
+        Self { directory: directory.to_owned(), emission, at_addresses, resources }
     }
 
     /// The socket on which the application is to listen.
@@ -84,7 +91,7 @@ impl Config {
             self.resources.secrets.push(secret);
         }
         let clusters = Clusters::of(view);
-        let mut sockets = BTreeMap::new();
+        let (mut sockets, mut held) = (BTreeMap::new(), None);
         for mut listener in decode::<Listener>(view, ResourceType::Listener) {
             if listener.name == names::PROMETHEUS_LISTENER {
                 continue;
@@ -94,6 +101,10 @@ impl Config {
             sockets.insert(listener.name.clone(), socket.clone());
             listener.name = format!("{prefix}/{}", listener.name);
             listener.address = Some(pipe(&socket));
+            if self.at_addresses && !outbound {
+                let port: &HeldPort = held.insert(HeldPort::loopback());
+                listener.address = Some(tcp(port.address));
+            }
             listener.additional_addresses.clear();
             for filter in &mut listener.listener_filters {
                 if filter.name == "envoy.filters.listener.original_dst" {
@@ -110,7 +121,9 @@ impl Config {
         }
         Sidecar {
             inbound: sockets.remove(names::INBOUND_LISTENER),
+            address: held.as_ref().map(|port| port.address),
             outbound: sockets.remove(names::OUTBOUND_LISTENER).expect("every sidecar has one"),
+            _port: held,
         }
     }
 
@@ -176,6 +189,11 @@ impl Config {
                 Emission::AsServed | Emission::ServerNamesExchanged => {}
                 Emission::AnyHeaderValueSuffices => rules.for_each(without_excluded_values),
                 Emission::Http2Passes => rules.for_each(with_all_without_length),
+                Emission::ClaimedAddressesDecide
+                | Emission::AddressesForgotten
+                | Emission::ServerNamesForgotten => {
+                    rules.for_each(|any| without_a_condition(any, self.emission));
+                }
             }
         }
         routes
@@ -252,6 +270,48 @@ fn excludes_a_value(rule: &Permission) -> bool {
     matches!(&rule.rule, Some(permission::Rule::Header(_)))
 }
 
+/// Puts a hole into what an ingress has to fulfil.
+fn without_a_condition(any: &mut Any, emission: Emission) {
+    let mut config = RbacPerRoute::decode(&*any.value).unwrap();
+    let rules = config.rbac.as_mut().and_then(|rbac| rbac.rules.as_mut()).unwrap();
+    for policy in rules.policies.values_mut() {
+        policy.principals.iter_mut().for_each(|principal| principal_without(principal, emission));
+        policy.permissions.iter_mut().for_each(|permission| permission_without(permission, emission));
+    }
+    *any = pack_any(config);
+}
+
+fn principal_without(principal: &mut Principal, emission: Emission) {
+    use principal::Identifier::{AndIds, Any, DirectRemoteIp, NotId, OrIds, RemoteIp};
+    match principal.identifier.as_mut() {
+        Some(AndIds(set) | OrIds(set)) => {
+            set.ids.iter_mut().for_each(|principal| principal_without(principal, emission));
+        }
+        Some(NotId(principal)) => principal_without(principal, emission),
+        Some(DirectRemoteIp(range)) if emission == Emission::ClaimedAddressesDecide => {
+            principal.identifier = Some(RemoteIp(range.clone()));
+        }
+        Some(DirectRemoteIp(_)) if emission == Emission::AddressesForgotten => {
+            principal.identifier = Some(Any(true));
+        }
+        _ => {}
+    }
+}
+
+fn permission_without(permission: &mut Permission, emission: Emission) {
+    use permission::Rule::{AndRules, Any, NotRule, OrRules, RequestedServerName};
+    match permission.rule.as_mut() {
+        Some(AndRules(set) | OrRules(set)) => {
+            set.rules.iter_mut().for_each(|permission| permission_without(permission, emission));
+        }
+        Some(NotRule(permission)) => permission_without(permission, emission),
+        Some(RequestedServerName(_)) if emission == Emission::ServerNamesForgotten => {
+            permission.rule = Some(Any(true));
+        }
+        _ => {}
+    }
+}
+
 /// What SMC's bootstraps set.
 fn runtime() -> RuntimeLayer {
     let value = Value { kind: Some(value::Kind::NumberValue(bootstrap::RE2_MAX_PROGRAM_SIZE.into())) };
@@ -291,10 +351,12 @@ fn local_secrets(prefix: &str, socket: Option<&mut TransportSocket>) {
         secret.name = format!("{prefix}/{}", secret.name);
     };
     common.tls_certificate_sds_secret_configs.iter_mut().for_each(moved);
-    match common.validation_context_type.as_mut().unwrap() {
-        tls::common_tls_context::ValidationContextType::ValidationContextSdsSecretConfig(secret) => {
+    match common.validation_context_type.as_mut() {
+        Some(tls::common_tls_context::ValidationContextType::ValidationContextSdsSecretConfig(secret)) => {
             moved(secret);
         }
+        // An ingress may do without certificates.
+        None => {}
         other => panic!("unexpected validation: {other:?}"),
     }
     *any = pack_any(context);
@@ -311,6 +373,13 @@ fn destination_from_the_client() -> ListenerFilter {
 fn pipe(path: &Path) -> Address {
     let path = path.to_str().expect("temporary directories are text").to_owned();
     Address { address: Some(address::Address::Pipe(Pipe { path, mode: 0 })) }
+}
+
+fn tcp(address: SocketAddr) -> Address {
+    let port = Some(socket_address::PortSpecifier::PortValue(address.port().into()));
+    let socket =
+        SocketAddress { address: address.ip().to_string(), port_specifier: port, ..SocketAddress::default() };
+    Address { address: Some(address::Address::SocketAddress(socket)) }
 }
 
 fn inline(text: &str) -> DataSource {

@@ -6,6 +6,7 @@
 use serde_json::{Value, json};
 use smc_policy::{Request, Version};
 
+use crate::outsiders::Caller;
 use crate::requests::{self, PATHS, VALUES};
 use smc_testkit::random::Random;
 
@@ -27,6 +28,8 @@ pub(crate) struct Case {
     pub(crate) objects: Vec<Value>,
     /// Asked of every account and of every port.
     pub(crate) requests: Vec<Request>,
+    /// The clients outside of the mesh that ask; empty for those within.
+    pub(crate) callers: Vec<Caller>,
 }
 
 impl Case {
@@ -83,14 +86,16 @@ pub(crate) fn case(seed: u64) -> Case {
         }
     }
     requests.extend((0..4).map(|_| requests::odd(random, &objects)));
-    Case { seed, objects, requests }
+    objects.extend((0..random.below(4)).map(|number| retry(random, number)));
+    objects.extend((0..random.below(4)).map(|number| setting(random, number)));
+    Case { seed, objects, requests, callers: Vec::new() }
 }
 
-fn object(version: &str, kind: &str, namespace: &str, name: &str, spec: &Value) -> Value {
+pub(crate) fn object(version: &str, kind: &str, namespace: &str, name: &str, spec: &Value) -> Value {
     json!({"apiVersion": version, "kind": kind, "metadata": {"name": name, "namespace": namespace}, "spec": spec})
 }
 
-fn namespace(name: &str) -> Value {
+pub(crate) fn namespace(name: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "Namespace",
         "metadata": {"name": name, "labels": {"openservicemesh.io/monitored-by": "smc"}}})
 }
@@ -251,6 +256,36 @@ fn rule(random: &mut Random, tcp: bool) -> Value {
         rule["matches"] = json!(random.some(0, 2, &["m0", "m0", "m1", "m1", "m2", "missing"]));
     }
     rule
+}
+
+/// A Retry of a caller's requests, also to services that it may not call.
+fn retry(random: &mut Random, number: usize) -> Value {
+    let (namespace, account) = ACCOUNTS[random.below(ACCOUNTS.len())];
+    let services = random.some(1, 3, &["web", "one", "two", "far", "missing"]);
+    let destinations: Vec<Value> = services
+        .into_iter()
+        .map(|name| (name, if name == "far" { "n2" } else { "n1" }))
+        .map(|(name, namespace)| json!({"kind": "Service", "name": name, "namespace": namespace}))
+        .collect();
+    let conditions = random.some(1, 3, &["5xx", "gateway-error", "retriable-4xx", "unavailable", "typo"]);
+    let spec = json!({
+        "source": {"kind": "ServiceAccount", "name": account, "namespace": namespace},
+        "destinations": destinations,
+        "retryPolicy": {"retryOn": conditions.join(","), "numRetries": random.below(4)},
+    });
+    object("policy.openservicemesh.io/v1alpha1", "Retry", namespace, &format!("retry{number}"), &spec)
+}
+
+/// What a service can bear, which is as much as is asked here: one thing after the other.
+fn setting(random: &mut Random, number: usize) -> Value {
+    let host =
+        random.pick(&["web.n1.svc.cluster.local", "one.n1.svc", "far.n2.svc.cluster.local", "a.example"]);
+    let spec = json!({
+        "host": host,
+        "connectionSettings": {"tcp": {"maxConnections": 1}, "http": {"maxRequests": 1, "maxRetries": 0}},
+    });
+    let id = format!("setting{number}");
+    object("policy.openservicemesh.io/v1alpha1", "UpstreamTrafficSetting", "n1", &id, &spec)
 }
 
 fn weight(random: &mut Random) -> u32 {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use smc_policy::{Name, Request, Workload};
 
-use crate::client::{Answer, Dial, Heard};
+use crate::client::{Answer, Dial, Heard, Place};
 use crate::generate::PORTS;
 use crate::judge::{Disagreement, Round};
 
@@ -47,11 +47,11 @@ impl Round<'_> {
                 for called in names {
                     for (source, tls) in self.clients {
                         let dial = Dial {
-                            socket: &socket,
+                            place: Place::Socket(&socket),
                             destination: workload.address.clone(),
                             port: *port,
                             tls: Some(tls.clone()),
-                            server_name: called.map_or_else(|| "server.test".to_owned(), host_name),
+                            server_name: Some(called.map_or_else(|| "server.test".to_owned(), host_name)),
                         };
                         let call = Call { source, workload: &workload, port: *port, called };
                         self.tally.shared += u64::from(shared);

@@ -16,6 +16,8 @@ use crate::client::{self, Application};
 use crate::config::{Config, Sidecar};
 use crate::envoy::Envoy;
 use crate::generate::{ACCOUNTS, Case};
+use crate::outside::Outsiders;
+use crate::outsiders::Caller;
 use crate::tally::Tally;
 
 /// What Envoy is given.
@@ -29,6 +31,12 @@ pub(crate) enum Emission {
     Http2Passes,
     /// The same, but services that share a port of a pod have each other's names there.
     ServerNamesExchanged,
+    /// The same, but where a client of an ingress says that it is decides, and not where it is.
+    ClaimedAddressesDecide,
+    /// The same, without the addresses of IngressBackends.
+    AddressesForgotten,
+    /// The same, without their names of servers.
+    ServerNamesForgotten,
 }
 
 /// A question on which Envoy and the oracle differ.
@@ -36,6 +44,14 @@ pub(crate) struct Disagreement {
     /// The mesh, with at most one request.
     pub(crate) case: Case,
     what: String,
+}
+
+impl Disagreement {
+    /// The same, of one client outside of the mesh.
+    pub(crate) fn asked_by(mut self, caller: &Caller) -> Self {
+        self.case.callers = vec![caller.clone()];
+        self
+    }
 }
 
 impl fmt::Display for Disagreement {
@@ -56,12 +72,14 @@ pub(crate) fn judge(cases: &[Case], emission: Emission, tally: &mut Tally) -> Op
     let certificates = Certificates::new();
     let clients = ACCOUNTS.iter().map(|(namespace, account)| {
         let identity = &certificates.identities[&format!("{namespace}/{account}")];
-        (((*namespace).to_owned(), (*account).to_owned()), client::tls(identity))
+        (((*namespace).to_owned(), (*account).to_owned()), client::tls(Some(identity)))
     });
     let clients: BTreeMap<Name, _> = clients.collect();
     let directory = tempfile::tempdir().unwrap();
     let _application = Application::start(Config::application(directory.path()));
-    let mut config = Config::new(directory.path(), emission);
+    let outsiders = Outsiders::new(&certificates);
+    let at_addresses = cases.iter().any(|case| !case.callers.is_empty());
+    let mut config = Config::new(directory.path(), emission, at_addresses);
     let sidecars: Vec<_> = cases
         .iter()
         .zip(0..)
@@ -73,9 +91,15 @@ pub(crate) fn judge(cases: &[Case], emission: Emission, tally: &mut Tally) -> Op
     for (case, sidecars) in cases.iter().zip(&sidecars) {
         tally.meshes += 1;
         let world = World::read(&case.yaml()).unwrap_or_else(|error| panic!("{error}:\n{}", case.yaml()));
-        let mut round = Round { case, world, sidecars, clients: &clients, tally: &mut *tally };
-        if let Some(found) = round.inbound().or_else(|| round.outbound()) {
-            return Some(found);
+        let (clients, outsiders) = (&clients, &outsiders);
+        let mut round = Round { case, world, sidecars, clients, outsiders, tally: &mut *tally };
+        let found = if case.callers.is_empty() {
+            round.inbound().or_else(|| round.outbound())
+        } else {
+            round.outside()
+        };
+        if found.is_some() {
+            return found;
         }
     }
     None
@@ -100,7 +124,9 @@ fn deploy(
     });
     let workloads: Vec<_> = workloads.collect();
     compiler.apply(objects.into_iter().map(|object| Input::Source(SourceEvent::Upsert(object))));
-    let sidecars = workloads.into_iter().zip(0..).map(|((id, proxy), at): (_, usize)| {
+    // Pods of a gateway have no sidecar.
+    let workloads = workloads.into_iter().filter(|(id, _)| !id.starts_with("edge/"));
+    let sidecars = workloads.zip(0..).map(|((id, proxy), at): (_, usize)| {
         let view = compiler.served_state().view(&proxy).expect("every workload has a snapshot");
         (id, config.add(&format!("{number}-{at}"), &view))
     });
@@ -115,6 +141,7 @@ pub(crate) struct Round<'a> {
     pub(crate) sidecars: &'a BTreeMap<String, Sidecar>,
     /// By the account of the caller.
     pub(crate) clients: &'a BTreeMap<Name, Arc<ClientConfig>>,
+    pub(crate) outsiders: &'a Outsiders,
     pub(crate) tally: &'a mut Tally,
 }
 

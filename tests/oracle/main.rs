@@ -25,10 +25,13 @@ mod http2;
 mod inbound;
 mod judge;
 mod outbound;
+mod outside;
+mod outsiders;
 mod requests;
 mod shrink;
 mod tally;
 
+use generate::Case;
 use judge::{Disagreement, Emission};
 use smc_policy::Version;
 use smc_testkit::setting::setting;
@@ -38,10 +41,16 @@ use tally::Tally;
 const BATCH: usize = 20;
 
 /// Judges `cases` meshes from the seed on, until a disagreement.
-fn search(seed: u64, cases: u64, emission: Emission, tally: &mut Tally) -> Option<Disagreement> {
+fn search(
+    case: fn(u64) -> Case,
+    seed: u64,
+    cases: u64,
+    emission: Emission,
+    tally: &mut Tally,
+) -> Option<Disagreement> {
     let seeds: Vec<u64> = (seed..seed + cases).collect();
     for seeds in seeds.chunks(BATCH) {
-        let cases: Vec<_> = seeds.iter().map(|seed| generate::case(*seed)).collect();
+        let cases: Vec<_> = seeds.iter().map(|seed| case(*seed)).collect();
         eprintln!("meshes from seed {}", seeds[0]);
         if let Some(found) = judge::judge(&cases, emission, tally) {
             eprintln!("to be made smaller: {found}");
@@ -51,23 +60,47 @@ fn search(seed: u64, cases: u64, emission: Emission, tally: &mut Tally) -> Optio
     None
 }
 
-/// `SMC_CASES` meshes from `SMC_SEED` on.
-#[test]
-fn envoys_decide_as_the_policy_oracle_does() {
-    let (seed, cases) = (setting("SMC_SEED").unwrap_or(1), setting("SMC_CASES").unwrap_or(40));
+/// `SMC_CASES` meshes from `SMC_SEED` on, on which both agree.
+fn agreed(case: fn(u64) -> Case, cases: u64) -> Tally {
+    let (seed, cases) = (setting("SMC_SEED").unwrap_or(1), setting("SMC_CASES").unwrap_or(cases));
     let mut tally = Tally::default();
-    let found = search(seed, cases, Emission::AsServed, &mut tally);
+    let found = search(case, seed, cases, Emission::AsServed, &mut tally);
     eprintln!("SMC_SEED={seed} SMC_CASES={cases}: {tally}");
     if let Some(found) = found {
         panic!("{}", shrink::smallest(found, Emission::AsServed));
     }
-    tally.assert_that_it_says_something();
+    tally
+}
+
+#[test]
+fn envoys_decide_as_the_policy_oracle_does() {
+    agreed(generate::case, 40).assert_that_it_says_something();
+}
+
+/// Of what comes from outside of the mesh.
+#[test]
+fn envoys_let_in_of_outside_what_the_policy_oracle_does() {
+    agreed(outsiders::case, 24).assert_that_some_are_let_in();
+}
+
+/// Each hole that an ingress could have, put in on purpose.
+#[test]
+fn the_search_finds_each_condition_of_an_ingress_that_is_left_out() {
+    for emission in
+        [Emission::ClaimedAddressesDecide, Emission::AddressesForgotten, Emission::ServerNamesForgotten]
+    {
+        let found = search(outsiders::case, 1, 400, emission, &mut Tally::default()).expect("it is found");
+        assert!(
+            found.to_string().contains("Envoy lets it in: true, the oracle: false"),
+            "{emission:?}: {found}"
+        );
+    }
 }
 
 /// The harness itself: the smallest disagreement that a fault leads to, which is put in on purpose.
 fn find(emission: Emission) -> Disagreement {
     let mut tally = Tally::default();
-    let found = search(1, 400, emission, &mut tally).expect("it is found");
+    let found = search(generate::case, 1, 400, emission, &mut tally).expect("it is found");
     let found = shrink::smallest(found, emission);
     eprintln!("{tally}\n{found}");
     found

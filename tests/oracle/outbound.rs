@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use smc_policy::{Leaf, Name, Port, Request, To, Workload};
 
-use crate::client::{Answer, Dial};
+use crate::client::{Answer, Dial, Place};
 use crate::clusters;
 use crate::generate::MACHINES;
 use crate::judge::{Disagreement, Round};
@@ -24,11 +24,11 @@ impl Round<'_> {
             for (address, number) in self.world.addresses() {
                 let sidecar = &self.sidecars[&workload.id()];
                 let dial = Dial {
-                    socket: &sidecar.outbound,
+                    place: Place::Socket(&sidecar.outbound),
                     destination: address,
                     port: number,
                     tls: None,
-                    server_name: String::new(),
+                    server_name: None,
                 };
                 let taken = self.world.taken_by(&workload.account, &dial.destination, number);
                 let taken = taken.map(|(service, port)| (service.clone(), port.clone()));

@@ -25,6 +25,9 @@ pub(crate) struct Tally {
     /// Connections to ports that are not HTTP.
     pub(crate) connected: u64,
     pub(crate) refused: u64,
+    /// Requests from outside of the mesh.
+    pub(crate) let_in: u64,
+    pub(crate) kept_out: u64,
 }
 
 /// The answers to the requests of one version.
@@ -56,13 +59,15 @@ impl fmt::Display for Tally {
             closed,
             connected,
             refused,
+            let_in,
+            kept_out,
         } = self;
         write!(
             f,
             "{meshes} meshes; requests of HTTP/1.1: {http1}; of HTTP/2: {http2}; routed: {routed}, {elsewhere} of \
              them by a split, {dialled} to the pod that was dialled, {machines} perhaps to a machine; {closed} closed by the caller's sidecar; \
              connections: {connected} let in, {refused} refused; {shared} to ports that services share by their \
-             names"
+             names; from outside: {let_in} let in, {kept_out} kept out"
         )
     }
 }
@@ -73,6 +78,12 @@ impl Tally {
             Version::Http10 | Version::Http1 => &mut self.http1,
             Version::Http2 => &mut self.http2,
         }
+    }
+
+    /// As [`Self::assert_that_it_says_something`], of what comes from outside.
+    pub(crate) fn assert_that_some_are_let_in(&self) {
+        let often = |count: u64| count >= 4 * self.meshes;
+        assert!(self.meshes < 24 || often(self.let_in) && often(self.kept_out), "{self}");
     }
 
     /// Every answer was given often: nothing is agreed upon because nothing happens.

@@ -14,17 +14,9 @@ impl World {
         if self.open.contains(&destination.0) {
             return true;
         }
-        let path = normalized_path(request.path());
         self.targets_between(source, destination).any(|target| {
             let routes = self.routes(target);
-            let granted = match &routes {
-                None => true,
-                Some(matches) => matches.iter().any(|wanted| {
-                    let unclear = wanted.path.is_some() && !wanted.every_path && ambiguous(&path);
-                    !unclear && request.fulfils(&path, wanted)
-                }),
-            };
-            granted
+            routes.as_ref().is_none_or(|matches| matches.iter().any(|wanted| granted(request, wanted)))
                 && self.ports(target).is_none_or(|ports| ports.contains(port))
                 && (routes.is_some() || self.ports(target).is_some())
         })
@@ -87,6 +79,13 @@ impl World {
         }
         (!rules.is_empty()).then_some(all)
     }
+}
+
+/// Whether a match is of this request, whose path has to be clear where the match has one.
+pub(crate) fn granted(request: &Request, wanted: &Match) -> bool {
+    let path = normalized_path(request.path());
+    let unclear = wanted.path.is_some() && !wanted.every_path && ambiguous(&path);
+    !unclear && request.fulfils(&path, wanted)
 }
 
 struct Ports {

@@ -7,11 +7,13 @@
 
 mod access;
 mod calls;
+mod ingress;
 mod objects;
 mod request;
 mod splits;
 mod workloads;
 
 pub use calls::{Leaf, To};
+pub use ingress::{Handshake, Outsider};
 pub use objects::{Match, Name, Port, Protocol, Target, Workload, World};
 pub use request::{AUTHORITY, Request, Version, joined_header, normalized_path};

@@ -5,6 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use regex::bytes::{Regex, RegexBuilder};
 use serde_json::{Map, Value};
 
+use crate::ingress::Ingress;
+
 /// A namespace and a name.
 pub type Name = (String, String);
 
@@ -21,6 +23,7 @@ pub struct World {
     /// The ports; empty means all.
     pub(crate) tcp: BTreeMap<Name, BTreeSet<u16>>,
     pub(crate) splits: BTreeMap<Name, Split>,
+    pub(crate) ingress: Vec<Ingress>,
 }
 
 /// A pod, or a machine without one.
@@ -194,6 +197,9 @@ impl World {
                 };
                 self.splits.insert(id, split);
             }
+            "IngressBackend" => self.ingress.push(Ingress::read(&namespace, spec)?),
+            // They decide neither who is let in nor where a call goes.
+            "Retry" | "UpstreamTrafficSetting" => {}
             _ => return None,
         }
         Some(())
@@ -278,15 +284,15 @@ fn protocol(text: &str) -> Option<Protocol> {
     })
 }
 
-fn number(value: &Value) -> Option<u16> {
+pub(crate) fn number(value: &Value) -> Option<u16> {
     value.as_u64()?.try_into().ok()
 }
 
-fn text(value: &Value) -> Option<String> {
+pub(crate) fn text(value: &Value) -> Option<String> {
     value.as_str().map(str::to_owned)
 }
 
-fn list(value: &Value) -> impl Iterator<Item = &Value> {
+pub(crate) fn list(value: &Value) -> impl Iterator<Item = &Value> {
     value.as_array().map(Vec::as_slice).unwrap_or_default().iter()
 }
 

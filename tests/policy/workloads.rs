@@ -26,13 +26,16 @@ impl World {
     /// called, and a client may have called none. Of a service that says two things of a port, the first
     /// counts.
     pub fn speaks(&self, workload: &Workload, port: u16, called: Option<&Name>) -> Option<Protocol> {
-        let said = |name: &Name| -> BTreeSet<Protocol> {
-            let service = self.services.get(name).filter(|_| self.is_behind(workload, name));
-            let ports = service.into_iter().flat_map(|service| &service.ports);
-            ports.filter(|own| workload.port(&own.target) == Some(port)).map(|own| own.protocol).collect()
-        };
+        let said = |name: &Name| self.said(workload, port, name);
         let all: BTreeSet<Protocol> = self.services.keys().flat_map(said).collect();
         if all.len() < 2 { all.first().copied() } else { said(called?).first().copied() }
+    }
+
+    /// What a service declares of a port of a workload.
+    pub(crate) fn said(&self, workload: &Workload, port: u16, name: &Name) -> BTreeSet<Protocol> {
+        let service = self.services.get(name).filter(|_| self.is_behind(workload, name));
+        let ports = service.into_iter().flat_map(|service| &service.ports);
+        ports.filter(|own| workload.port(&own.target) == Some(port)).map(|own| own.protocol).collect()
     }
 
     /// The ports of a service.

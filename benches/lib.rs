@@ -26,6 +26,11 @@ pub fn percentile(samples: &[Duration], percent: usize) -> Duration {
     sorted.get(rank).copied().unwrap_or_default()
 }
 
+/// To one place, for figures that say no more.
+pub fn rounded(value: f64) -> f64 {
+    (value * 10.0).round() / 10.0
+}
+
 /// [`percentile`], in milliseconds.
 pub fn percentile_ms(samples: &[Duration], percent: usize) -> f64 {
     percentile(samples, percent).as_secs_f64() * 1e3

@@ -1,6 +1,6 @@
 //! A real API server with the definitions, and the objects that the parts create in it.
 
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
@@ -56,11 +56,6 @@ pub(crate) fn controller(kubeconfig: &Path, directory: &Path, flags: &[String]) 
     ];
     all.extend_from_slice(flags);
     Controller::launch(directory, &directory.join("kek"), &all)
-}
-
-/// A port that is free now.
-pub(crate) fn free_port() -> Result<SocketAddr> {
-    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?)
 }
 
 /// Waits until the controller whose metrics are at `address` is ready: until it serves its sources' mesh.

@@ -11,6 +11,7 @@ use smc_benches::mesh::Mesh;
 use smc_benches::proxies::{Event, Held, Proxy, next};
 use smc_benches::{Result, percentile_ms};
 use smc_test_kubernetes::{Programs, create_all};
+use smc_testkit::held_port::HeldPort;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -25,7 +26,8 @@ pub(crate) async fn measure(programs: &Programs, mesh: Mesh, changes: usize) -> 
         create_all(&client, objects).await.map_err(|error| error.chain())?;
     }
     let directory = tempfile::tempdir()?;
-    let metrics = api::free_port()?;
+    let port = HeldPort::loopback();
+    let metrics = port.address;
     let controller =
         api::controller(&cluster.kubeconfig(), directory.path(), &[format!("--metrics-listen={metrics}")])?;
     api::ready(metrics).await?;

@@ -24,6 +24,7 @@ use smc_benches::controller::PATIENCE;
 use smc_benches::{Result, percentile_ms};
 use smc_sidecar::injection::{MANAGED_BY_LABEL, MANAGED_BY_VALUE};
 use smc_test_kubernetes::{Cluster, Programs, create, create_all, injector_webhook};
+use smc_testkit::held_port::HeldPort;
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
@@ -60,7 +61,8 @@ pub(crate) async fn measure(programs: &Programs, load: &Load) -> Result<Value> {
     let mut namespaces = vec![namespace("plain", None)];
     namespaces.extend((0..NAMESPACES).map(|n| namespace(&format!("b{n}"), Some("smc"))));
     create_all(&client, namespaces).await.map_err(|error| error.chain())?;
-    let (webhooks, metrics) = (api::free_port()?, api::free_port()?);
+    let ports = [HeldPort::loopback(), HeldPort::loopback()];
+    let [webhooks, metrics] = ports.each_ref().map(|port| port.address);
     cluster.apply(&injector_webhook(webhooks)).await.map_err(|e| e.chain())?;
     let directory = tempfile::tempdir()?;
     let flags = [

@@ -10,6 +10,7 @@ use smc_benches::mesh::Mesh;
 use smc_benches::{Result, percentile_ms};
 use smc_proto::admin::v1::{ListProxiesRequest, ListServicesRequest};
 use smc_test_kubernetes::{Cluster, ClusterOptions, Programs, create_all};
+use smc_testkit::held_port::HeldPort;
 use smc_testkit::relay::Relay;
 use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
@@ -87,7 +88,8 @@ impl Scene {
 
     async fn start(&self) -> Result<Start> {
         let (asked, connected) = (self.requests()?, self.relay.accepted());
-        let (directory, metrics) = (tempfile::tempdir()?, api::free_port()?);
+        let (directory, port) = (tempfile::tempdir()?, HeldPort::loopback());
+        let metrics = port.address;
         let flags = [format!("--metrics-listen={metrics}")];
         let begun = Instant::now();
         let controller =

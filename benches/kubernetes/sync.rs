@@ -5,6 +5,7 @@ use smc_benches::Result;
 use smc_benches::controller::PATIENCE;
 use smc_benches::mesh::Mesh;
 use smc_test_kubernetes::{Cluster, Programs, create_all};
+use smc_testkit::held_port::HeldPort;
 use tokio::time::Instant;
 
 use crate::api;
@@ -21,7 +22,8 @@ pub(crate) async fn measure(programs: &Programs, mesh: Mesh) -> Result<Value> {
     let created = start.elapsed();
     slices(&cluster, mesh.services).await?;
     let directory = tempfile::tempdir()?;
-    let metrics = api::free_port()?;
+    let port = HeldPort::loopback();
+    let metrics = port.address;
     let start = Instant::now();
     let controller =
         api::controller(&cluster.kubeconfig(), directory.path(), &[format!("--metrics-listen={metrics}")])?;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::ValueEnum;
 use serde_json::{Map, Value, json};
 use smc_benches::processor_time::ProcessorTime;
-use smc_benches::{Result, percentile};
+use smc_benches::{Result, percentile, rounded};
 use smc_lab::tools::LoadResult;
 use smc_lab::{Lab, LabHandle, LabOptions};
 use tokio::task::JoinSet;
@@ -194,8 +194,4 @@ fn float(value: u64) -> f64 {
 
 fn ratio(of: f64, to: f64) -> f64 {
     (of / to * 100.0).round() / 100.0
-}
-
-fn rounded(value: f64) -> f64 {
-    (value * 10.0).round() / 10.0
 }

@@ -296,11 +296,15 @@ async fn what_was_acknowledged_survives_the_crash_of_the_leader_and_then_of_all(
     }
 }
 
+/// Asked of the replica that is cut off. The others may elect for reasons of their own, as a slow disk.
+const DEPOSES: &str = "one that is alone raises no term, by which it would depose a healthy leader later";
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_leader_that_is_cut_off_acknowledges_nothing_and_follows_later() {
     let cluster = Cluster::found(&[0, 1, 2]).await;
     let old = cluster.leader().await;
     let others = cluster.followers(old);
+    let term = cluster.group(old).status().term;
     cluster.switch.unplug(&address(old));
     let lost = cluster.group(old).propose(vec![issue(2)]);
     let (lost, ()) = tokio::join!(lost, async {
@@ -308,12 +312,10 @@ async fn a_leader_that_is_cut_off_acknowledges_nothing_and_follows_later() {
         eventually("a new leader", || group.propose(vec![issue(3)])).await;
     });
     lost.unwrap_err();
-    let term = cluster.group(others[0]).status().term;
+    assert_eq!(cluster.group(old).status().term, term, "{DEPOSES}");
     cluster.switch.plug_in(&address(old));
     cluster.converge().await;
     assert!(holds(cluster.group(old), 3));
-    let now = cluster.group(others[0]).status();
-    assert_eq!(now.term, term, "a returning replica does not depose a healthy leader");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -326,14 +328,10 @@ async fn a_follower_that_is_cut_off_serves_no_decisive_read() {
     commit(cluster.group(leader), vec![issue(2)]).await;
     // It waits for longer than several elections take.
     cluster.group(cut).barrier().await.unwrap_err();
+    assert_eq!(cluster.group(cut).status().term, term, "{DEPOSES}");
     cluster.switch.plug_in(&address(cut));
     eventually("a barrier", || cluster.group(cut).barrier()).await;
     assert!(holds(cluster.group(cut), 2));
-    assert_eq!(
-        cluster.group(leader).status().term,
-        term,
-        "a returning replica does not depose a healthy leader"
-    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -154,6 +154,10 @@ fn good(kind: Kind, key: Key, mark: u32) -> String {
         EffectiveKind::TrafficSplit => {
             format!(r#","spec":{{"service":"o1","backends":[{{"service":"o2","weight":{mark}}}]}}"#)
         }
+        EffectiveKind::Egress => format!(
+            r#","spec":{{"sources":[{{"kind":"ServiceAccount","name":"o1","namespace":"{}"}}],"hosts":["a.example"],"ports":[{{"number":{mark},"protocol":"https"}}]}}"#,
+            namespace_name(key.0)
+        ),
         EffectiveKind::IngressBackend => format!(
             r#","spec":{{"backends":[{{"name":"o1","port":{{"number":{mark},"protocol":"http"}}}}],"sources":[{{"kind":"IPRange","name":"10.0.0.0/8"}}]}}"#
         ),

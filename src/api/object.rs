@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use crate::osm::{IngressBackend, MeshConfig, Retry, UpstreamTrafficSetting};
+use crate::osm::{Egress, IngressBackend, MeshConfig, Retry, UpstreamTrafficSetting};
 use crate::smi::{HttpRouteGroup, TcpRoute, TrafficSplit, TrafficTarget, UdpRoute};
 use smc_model::topology::{EndpointSlice, Namespace, Service, Workload};
 use smc_types::ids::{NamespacedName, ServiceAccountId};
@@ -36,6 +36,8 @@ pub enum Object {
     TrafficSplit(TrafficSplit),
     /// An OSM MeshConfig, with the name of its object.
     MeshConfig(NamespacedName, MeshConfig),
+    /// An OSM Egress.
+    Egress(Arc<Egress>),
     /// An OSM IngressBackend.
     IngressBackend(Arc<IngressBackend>),
     /// An OSM Retry.
@@ -59,6 +61,7 @@ impl Object {
             Self::UdpRoute(route) => (Kind::UdpRoute, &route.id),
             Self::TrafficSplit(split) => (Kind::TrafficSplit, &split.id),
             Self::MeshConfig(name, _) => (Kind::MeshConfig, name),
+            Self::Egress(egress) => (Kind::Egress, &egress.id),
             Self::IngressBackend(backend) => (Kind::IngressBackend, &backend.id),
             Self::Retry(retry) => (Kind::Retry, &retry.id),
             Self::UpstreamTrafficSetting(setting) => (Kind::UpstreamTrafficSetting, &setting.id),
@@ -82,6 +85,12 @@ impl From<Workload> for Object {
 impl From<TrafficTarget> for Object {
     fn from(target: TrafficTarget) -> Self {
         Self::TrafficTarget(Arc::new(target))
+    }
+}
+
+impl From<Egress> for Object {
+    fn from(egress: Egress) -> Self {
+        Self::Egress(Arc::new(egress))
     }
 }
 

@@ -10,6 +10,7 @@ pub mod upstream_traffic_setting;
 
 use crate::kind::CustomKind;
 
+pub use egress::{Egress, read_egress};
 pub use ingress_backend::{IngressBackend, read_ingress_backend};
 pub use mesh_config::{MeshConfig, read_mesh_config};
 pub use retry::{Retry, read_retry};

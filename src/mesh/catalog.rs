@@ -6,8 +6,8 @@
 //! `apply` takes events, and `settle` works out what several of them affect (`pending` and `mentions` are
 //! what it needs for that); `index`, `backends` and `endpoint_budget` hold what follows from the objects. The
 //! queries: `query` for what exists, `inbound` for who may connect, `ingress` for what of outside the mesh
-//! may, `outbound` for what an identity may call, `splits` for the weights, `upstream` for retries and
-//! back-pressure, `problems` for what is wrong.
+//! may, `outbound` for what an identity may call, `egress` for what of outside it may, `splits` for the
+//! weights, `upstream` for retries and back-pressure, `problems` for what is wrong.
 //! `intents` makes the values that translation reads, beside `topology`.
 
 mod addresses;
@@ -15,6 +15,7 @@ mod affected;
 mod apply;
 mod backends;
 mod counts;
+mod egress;
 mod endpoint;
 mod endpoint_budget;
 mod inbound;
@@ -50,7 +51,7 @@ pub use intents::OutboundIntents;
 pub use smc_api::object::{Object, SourceEvent};
 pub use topology::Topology;
 
-use smc_api::osm::{IngressBackend, MeshConfig, Retry, UpstreamTrafficSetting};
+use smc_api::osm::{Egress, IngressBackend, MeshConfig, Retry, UpstreamTrafficSetting};
 use smc_api::smi::{HttpRouteGroup, TcpRoute, TrafficSplit, TrafficTarget, UdpRoute};
 use smc_model::topology::{EndpointSlice, Namespace, Service, Workload};
 use smc_types::ids::{MeshNamespace, NamespacedName, ServiceAccountId, ServiceId, TrustDomain, WorkloadId};
@@ -75,6 +76,7 @@ pub struct Catalog {
     udp_routes: BTreeMap<NamespacedName, UdpRoute>,
     traffic_splits: BTreeMap<NamespacedName, TrafficSplit>,
     mesh_configs: BTreeMap<NamespacedName, MeshConfig>,
+    egresses: BTreeMap<NamespacedName, Arc<Egress>>,
     ingress_backends: BTreeMap<NamespacedName, Arc<IngressBackend>>,
     retries: BTreeMap<NamespacedName, Arc<Retry>>,
     upstream_settings: BTreeMap<NamespacedName, Arc<UpstreamTrafficSetting>>,

@@ -5,7 +5,8 @@
 //! - names are unique and agree with the content;
 //! - no two filter chains match the same connections;
 //! - no TLS context accepts every identity, but for that of an ingress;
-//! - no traffic leaves or enters the pod in clear text, but for that of an ingress;
+//! - no traffic leaves or enters the pod in clear text, but for that of an ingress or an egress;
+//! - no traffic leaves the mesh by an egress but to a name, or within networks, that it names;
 //! - no request reaches the application without RBAC rules, which name identities, and for an ingress the
 //!   addresses of connections, or DNS names.
 //!
@@ -14,6 +15,7 @@
 //! the compiler decides what is served in place of a half that fails.
 
 mod content;
+mod egress;
 mod reader;
 mod requests;
 

@@ -22,6 +22,7 @@ mod cluster;
 mod compiler;
 mod differences;
 mod draft;
+mod egress;
 mod endpoint;
 mod endpoints;
 mod http_match;

@@ -11,6 +11,7 @@ use smc_types::object_ref::ObjectRef;
 
 use crate::connection_settings::ConnectionSettings;
 use crate::declared::Declared;
+use crate::egress::EgressPorts;
 use crate::http_match::HttpMatch;
 use crate::retry_policy::RetryPolicy;
 use crate::shared::Shared;
@@ -40,6 +41,8 @@ pub struct OutboundIntent {
     pub connections: Shared<ServiceLimits>,
     /// When its calls to these services are sent again: its own policies.
     pub retries: Shared<ServiceRetries>,
+    /// What of outside the mesh it may reach: its own policies. Nothing with `passthrough`, which opens all.
+    pub egress: Shared<EgressPorts>,
     /// Whether its calls to addresses that no service has go there as they are.
     pub passthrough: bool,
     /// What of its calls the sidecar logs.

@@ -193,6 +193,8 @@ kinds! {
         },
         /// OSM's backends of an ingress.
         IngressBackend = KindSpec { name: "IngressBackend", plural: "ingressbackends", letter: b'I', ..POLICY },
+        /// OSM's hosts outside of the mesh.
+        Egress = KindSpec { name: "Egress", plural: "egresses", letter: b'G', ..POLICY },
         /// OSM's retries.
         Retry = KindSpec { name: "Retry", plural: "retries", letter: b'R', ..POLICY },
         /// OSM's limits of connections and requests.
@@ -202,8 +204,6 @@ kinds! {
     }
     // They are checked, and nothing follows from them.
     checked {
-        /// OSM's hosts outside of the mesh.
-        Egress = KindSpec { name: "Egress", plural: "egresses", letter: b'G', ..POLICY },
         /// OSM's access logs and traces.
         Telemetry = KindSpec { name: "Telemetry", plural: "telemetries", letter: b'Y', ..POLICY },
     }

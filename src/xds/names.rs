@@ -6,6 +6,7 @@
 //! names that it knows itself, so that it can find a wrong one.
 
 use std::collections::BTreeSet;
+use std::fmt::Display;
 
 use data_encoding::HEXLOWER;
 use sha2::{Digest, Sha256};
@@ -120,6 +121,27 @@ pub fn outbound_chain(service: &ServiceId, port: u16, protocol: AppProtocol) -> 
 /// [`outbound_chain`] of the service port.
 pub fn headless_chain(own: &str, number: u16) -> String {
     format!("{own}_{number}")
+}
+
+/// The filter chain, and the route configuration, of connections out of the mesh that are dialled to this
+/// port in a network.
+pub fn egress(port: u16, network: impl Display) -> String {
+    format!("egress_{port}_{network}")
+}
+
+/// The filter chain of TLS that asks for `host` among those of `chain`, an [`egress`].
+pub fn egress_tls(chain: &str, host: impl Display) -> String {
+    format!("{chain}_{host}")
+}
+
+/// The cluster of a host outside of the mesh that the sidecar resolves.
+pub fn egress_host(host: &str, port: u16, http: bool) -> String {
+    format!("egress|{host}|{port}|{}", if http { "http" } else { "tcp" })
+}
+
+/// The cluster that connects to the address outside of the mesh that the application dialled.
+pub fn egress_dialled(http: bool) -> String {
+    format!("egress-dialled|{}", if http { "http" } else { "tcp" })
 }
 
 /// The filter chain, and the route configuration, of a port of the application.

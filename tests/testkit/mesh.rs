@@ -169,6 +169,11 @@ pub fn ingress(name: &str, spec: Value) -> Input {
     upsert(Object::from(osm::read_ingress_backend(&name.parse().unwrap(), spec).object.unwrap()))
 }
 
+/// An Egress from its `spec`.
+pub fn egress(name: &str, spec: Value) -> Input {
+    upsert(Object::from(osm::read_egress(&name.parse().unwrap(), spec).object.unwrap()))
+}
+
 /// A Retry from its `spec`.
 pub fn retry(name: &str, spec: Value) -> Input {
     upsert(Object::from(osm::read_retry(&name.parse().unwrap(), spec).object.unwrap()))

@@ -34,6 +34,7 @@ pub(super) fn mark(object: &Object) -> Option<u32> {
         Object::TcpRoute(route) => route.ports.first().copied().map(u32::from),
         Object::UdpRoute(route) => route.ports.first().copied().map(u32::from),
         Object::TrafficSplit(split) => split.backends.first().map(|backend| backend.weight),
+        Object::Egress(object) => object.ports.first().map(|(port, _)| u32::from(*port)),
         Object::IngressBackend(object) => object.backends.first().map(|opened| u32::from(opened.port)),
         Object::Retry(retry) => u32::try_from(retry.policy.per_try_timeout?.as_millis()).ok(),
         Object::UpstreamTrafficSetting(setting) => setting.connections.max_connections,

@@ -56,6 +56,8 @@ pub struct MeshConfig {
     pub permissive: bool,
     /// `traffic.enableEgress`: connections to addresses that are no service of the mesh pass through.
     pub egress: bool,
+    /// `featureFlags.enableEgressPolicy` is there and false: no Egress has effect. OSM's own default is true.
+    pub ignores_egress: bool,
     /// `featureFlags.enableIngressBackendPolicy` is there and false: no IngressBackend has effect. OSM's own
     /// default is true.
     pub ignores_ingress: bool,
@@ -100,7 +102,6 @@ const NOT_OBEYED: &[(&str, Section)] = &[
         "featureFlags",
         &[
             ("enableWASMStats", &["true"]),
-            ("enableEgressPolicy", &["true"]),
             ("enableMulticlusterMode", &[]),
             ("enableSnapshotCacheMode", &[]),
             ("enableAsyncProxyServiceMapping", &[]),
@@ -163,6 +164,7 @@ fn read(spec: Node, findings: &mut Findings) -> Option<MeshConfig> {
                 // What cannot be read narrows.
                 let mut is_off =
                     |name: &str| fields.take(name).is_some_and(|node| node.boolean(findings) != Some(true));
+                config.ignores_egress = is_off("enableEgressPolicy");
                 config.ignores_ingress = is_off("enableIngressBackendPolicy");
                 config.ignores_retries = is_off("enableRetryPolicy");
             }
@@ -344,11 +346,12 @@ mod tests {
             "certificate": {"serviceCertValidityDuration": "24h"},
             "sidecar": {"localProxyMode": "PodIP"},
             "observability": {"accessLog": "all"},
-            "featureFlags": {"enableIngressBackendPolicy": false, "enableRetryPolicy": false},
+            "featureFlags": {"enableEgressPolicy": false, "enableIngressBackendPolicy": false, "enableRetryPolicy": false},
         }));
         let expected = MeshConfig {
             permissive: true,
             egress: true,
+            ignores_egress: true,
             ignores_ingress: true,
             ignores_retries: true,
             service_cert_validity: Some(Duration::from_hours(24)),
@@ -370,13 +373,15 @@ mod tests {
             (json!({"enableIngressBackendPolicy": "true"}), true, 1),
             (json!({"enableIngressBackendPolicy": null}), true, 1),
         ] {
-            let of_ingress = read(json!({"featureFlags": flags}));
-            let renamed = flags.to_string().replace("IngressBackend", "Retry");
-            let of_retries = read(json!({"featureFlags": serde_json::from_str::<Value>(&renamed).unwrap()}));
-            assert_eq!(of_retries.object.as_ref().unwrap().ignores_retries, ignored, "{renamed}");
-            assert_eq!(of_retries.problems.len(), problems, "{renamed}");
-            assert_eq!(of_ingress.object.unwrap().ignores_ingress, ignored, "{flags}");
-            assert_eq!(of_ingress.problems.len(), problems, "{flags}");
+            let of = |kind: &str| {
+                let renamed = flags.to_string().replace("IngressBackend", kind);
+                let reading = read(json!({"featureFlags": serde_json::from_str::<Value>(&renamed).unwrap()}));
+                assert_eq!(reading.problems.len(), problems, "{renamed}");
+                reading.object.unwrap()
+            };
+            assert_eq!(of("IngressBackend").ignores_ingress, ignored, "{flags}");
+            assert_eq!(of("Retry").ignores_retries, ignored, "{flags}");
+            assert_eq!(of("Egress").ignores_egress, ignored, "{flags}");
         }
     }
 

@@ -180,25 +180,6 @@ pub(super) fn is_host_name(text: &str) -> bool {
     check_subdomain("host", text).is_ok()
 }
 
-pub(super) fn range(node: Node, findings: &mut Findings) {
-    let path = node.path.clone();
-    let Some(text) = node.text(findings) else { return };
-    if text.parse::<ipnet::IpNet>().is_err() {
-        let text = truncated(&text, 60);
-        findings.error(&path, format!("is {text:?}, which is no address range such as 10.0.0.0/8"));
-    }
-}
-
-/// The kinds that `matches` refers to.
-pub(super) fn matches(spec: &mut Fields, kinds: &[&str], findings: &mut Findings) -> Vec<String> {
-    let nodes = entries(spec, "matches", MAX_MATCHES, false, findings);
-    nodes
-        .into_iter()
-        .filter_map(|node| typed_reference(node, kinds, findings))
-        .map(|(kind, _)| kind)
-        .collect()
-}
-
 /// The kind and name of a [`TypedReference`] to one of these kinds.
 pub(super) fn typed_reference(
     node: Node,

@@ -56,6 +56,7 @@ impl Catalog {
             }
             Object::TrafficSplit(new) => self.set_split(&new.id.clone(), Some(new)),
             Object::MeshConfig(name, new) => self.set_mesh_config(&name, Some(new)),
+            Object::Egress(new) => self.set_egress(&new.id.clone(), Some(new)),
             Object::IngressBackend(new) => self.set_ingress_backend(&new.id.clone(), Some(new)),
             Object::Retry(new) => self.set_retry(&new.id.clone(), Some(new)),
             Object::UpstreamTrafficSetting(new) => self.set_upstream_setting(&new.id.clone(), Some(new)),
@@ -89,6 +90,7 @@ impl Catalog {
             }
             EffectiveKind::TrafficSplit => self.set_split(name, None),
             EffectiveKind::MeshConfig => self.set_mesh_config(name, None),
+            EffectiveKind::Egress => self.set_egress(name, None),
             EffectiveKind::IngressBackend => self.set_ingress_backend(name, None),
             EffectiveKind::Retry => self.set_retry(name, None),
             EffectiveKind::UpstreamTrafficSetting => self.set_upstream_setting(name, None),
@@ -312,6 +314,7 @@ impl Catalog {
         self.rewire(roots);
         let ingress = self.index.ingress_using.get(id).into_iter().flatten().cloned();
         self.pending.reopened.extend(ingress);
+        self.turn_egress_using(id);
         self.around_route(RuleKind::HttpRouteGroup, id, concerns, |catalog| {
             catalog.route_groups.set((id.clone(), new));
         });
@@ -435,11 +438,18 @@ impl Catalog {
             || before.local_proxy_mode != after.local_proxy_mode
             || before.access_log != after.access_log
             || before.ignores_ingress != after.ignores_ingress;
+        let turned_egress = before.ignores_egress != after.ignores_egress;
+        if turned_egress {
+            self.pending.affected.accounts.extend(self.index.egress_of.keys().cloned());
+        }
         let turned_retries = before.ignores_retries != after.ignores_retries;
         if turned_retries {
             self.pending.affected.accounts.extend(self.index.retries_of.keys().cloned());
         }
-        if before.egress != after.egress || before.ignores_ingress != after.ignores_ingress || turned_retries
+        if before.egress != after.egress
+            || before.ignores_ingress != after.ignores_ingress
+            || turned_egress
+            || turned_retries
         {
             self.found.all_due();
         }

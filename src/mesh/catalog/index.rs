@@ -10,7 +10,8 @@ use std::sync::Arc;
 use super::backends::Backends;
 use super::endpoint_budget::EndpointBudgets;
 use super::selection::SelectionBudgets;
-use smc_api::osm::{IngressBackend, Retry};
+use crate::policy::EgressSurvey;
+use smc_api::osm::{Egress, IngressBackend, Retry};
 use smc_api::smi::{RuleKind, TrafficSplit, TrafficTarget};
 use smc_model::topology::{EndpointSlice, Service, Workload};
 use smc_types::ids::{NamespacedName, ProxyName, ServiceAccountId, ServiceId, WorkloadId};
@@ -114,6 +115,14 @@ pub(super) struct Index {
     pub(super) ingress_to: BTreeMap<ServiceId, BTreeSet<NamespacedName>>,
     pub(super) ingress_from: BTreeMap<ServiceId, BTreeSet<NamespacedName>>,
     pub(super) ingress_using: BTreeMap<NamespacedName, BTreeSet<NamespacedName>>,
+    /// Egresses by their sources, which are also by namespace, by the HTTPRouteGroups they refer to, and by
+    /// the services that their hosts spell.
+    pub(super) egress_of: BTreeMap<ServiceAccountId, BTreeSet<NamespacedName>>,
+    pub(super) egress_sources_in: BTreeMap<String, BTreeSet<ServiceAccountId>>,
+    pub(super) egress_using: BTreeMap<NamespacedName, BTreeSet<NamespacedName>>,
+    pub(super) egress_naming: BTreeMap<NamespacedName, BTreeSet<NamespacedName>>,
+    /// How far the Egresses of sources have effect, where that is not all the way.
+    pub(super) egress_surveys: BTreeMap<ServiceAccountId, EgressSurvey>,
     /// Retries by their source and the services that they name, and by these services.
     pub(super) retries_of: BTreeMap<ServiceAccountId, BTreeMap<ServiceId, BTreeSet<NamespacedName>>>,
     pub(super) retries_to: BTreeMap<ServiceId, BTreeSet<NamespacedName>>,
@@ -234,6 +243,21 @@ impl Index {
         set(of_source, service.clone(), retry.id.clone(), present);
         if of_source.is_empty() {
             self.retries_of.remove(&retry.source);
+        }
+    }
+
+    /// Adds or removes an Egress under its sources, HTTPRouteGroups and the services that its hosts spell.
+    pub(super) fn file_egress(&mut self, egress: &Egress, present: bool) {
+        for source in &egress.sources {
+            set(&mut self.egress_of, source.clone(), egress.id.clone(), present);
+            let is_source = self.egress_of.contains_key(source);
+            set(&mut self.egress_sources_in, source.namespace().to_owned(), source.clone(), is_source);
+        }
+        for group in egress.matches.iter().flatten() {
+            set(&mut self.egress_using, group.clone(), egress.id.clone(), present);
+        }
+        for (_, service) in egress.services() {
+            set(&mut self.egress_naming, service, egress.id.clone(), present);
         }
     }
 

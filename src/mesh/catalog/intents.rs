@@ -54,9 +54,10 @@ impl OutboundIntents {
         }
         let Callable { services, routes, connections } = callable;
         let retries = Shared::new(catalog.retries(account, &services));
+        let egress = Shared::new(catalog.egress(account));
         let passthrough = config.egress;
         let access_log = catalog.access_log(account);
-        OutboundIntent { services, routes, connections, retries, passthrough, access_log }
+        OutboundIntent { services, routes, connections, retries, egress, passthrough, access_log }
     }
 
     fn callable(&mut self, catalog: &Catalog, account: &ServiceAccountId) -> Callable {

@@ -11,7 +11,7 @@ use super::backends::{Backends, Source};
 use super::index::Label;
 use super::mentions::Mentions;
 use super::{Affected, Catalog};
-use smc_types::ids::{NamespacedName, ServiceId, WorkloadId};
+use smc_types::ids::{NamespacedName, ServiceAccountId, ServiceId, WorkloadId};
 
 /// Up to so many sources of a service, the difference that they make is worked out, also where nothing stands
 /// behind the service yet.
@@ -39,6 +39,8 @@ pub(super) struct Pending {
     pub(super) reopened: BTreeSet<NamespacedName>,
     /// The services whose addresses as a source may differ, beside those whose backends may.
     pub(super) sources: BTreeSet<ServiceId>,
+    /// The identities whose Egresses, or the share of what these may take, may differ.
+    pub(super) egress: BTreeSet<ServiceAccountId>,
     /// The addresses that a service began, or ceased, to claim.
     pub(super) disputed: BTreeSet<IpAddr>,
     /// The namespaces that began, or ceased, to accept every identity.

@@ -8,6 +8,7 @@ mod access;
 mod addresses;
 mod candidate;
 pub(super) mod check;
+mod egress;
 mod endpoints;
 pub(super) mod found;
 mod identities;

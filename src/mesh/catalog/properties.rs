@@ -12,7 +12,8 @@ use super::fixtures::{
 };
 use super::{Catalog, Object, OutboundIntents, SourceEvent};
 use crate::policy::MAX_IDENTITY;
-use crate::policy::fixtures::ingress;
+use crate::policy::fixtures::{egress, host, ingress};
+use smc_api::osm::egress::{Egress, EgressProtocol};
 use smc_api::osm::upstream_traffic_setting::UpstreamHost;
 use smc_api::osm::{IngressBackend, MeshConfig};
 use smc_api::smi::{Rule, UdpRoute};
@@ -190,6 +191,27 @@ fn an_ingress_backend() -> impl Strategy<Value = Object> {
     })
 }
 
+fn an_egress() -> impl Strategy<Value = Object> {
+    let which = select(vec![("a/o1", "x"), ("a/o2", "z"), ("a/o3", "z"), ("b/o1", "x")]);
+    let hosts = subsequence(vec!["h.example", "*.example", "s1.a.svc", "s2.b.svc.cluster.local"], 1..3);
+    let networks = proptest::option::of(subsequence(vec!["10.0.0.0/8", "0.0.0.0/0"], 1..3));
+    let protocols = vec![
+        EgressProtocol::Http,
+        EgressProtocol::Https,
+        EgressProtocol::Tcp,
+        EgressProtocol::TcpServerFirst,
+    ];
+    let ports = vec((select(vec![80_u16, 443]), select(protocols)), 1..3);
+    let groups = proptest::option::of(subsequence(vec!["g1", "g2"], 0..3));
+    (which, hosts, networks, ports, groups).prop_map(|((id, source), hosts, networks, ports, groups)| {
+        let full = |name: &str| format!("{}/{name}", namespace_of(id));
+        let hosts: Vec<_> = hosts.into_iter().map(host).collect();
+        let matches = groups.map(|groups| groups.iter().map(|group| name(&full(group))).collect());
+        let object = egress(id, Some(&hosts), networks.as_deref(), &ports);
+        Object::from(Egress { sources: [account(&full(source))].into(), matches, ..object })
+    })
+}
+
 /// Also one that names services that are no longer there, or not callable.
 fn a_retry() -> impl Strategy<Value = Object> {
     let which = select(vec![("a/r1", "a/x"), ("a/r2", "a/z"), ("a/r3", "a/z"), ("b/r1", "b/x")]);
@@ -241,13 +263,14 @@ fn an_object() -> impl Strategy<Value = Object> {
     let tcp = (select(vec!["a/t1", "a/t2", "b/t1"]), subsequence(vec![80_u16, 8080, 9090], 0..3))
         .prop_map(|(id, ports)| tcp_route(id, &ports));
     let log = select(AccessLog::WORDS.map(|(_, log)| log).to_vec());
-    let switches = [any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>()];
+    let switches = [any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>()];
     let config = (select(vec!["smc-system", NAMESPACES[0]]), switches, log);
     let config = config.prop_map(|(namespace, switches, access_log)| {
-        let [permissive, egress, ignores_ingress, ignores_retries] = switches;
+        let [permissive, egress, ignores_egress, ignores_ingress, ignores_retries] = switches;
         let config = MeshConfig {
             permissive,
             egress,
+            ignores_egress,
             ignores_ingress,
             ignores_retries,
             access_log,
@@ -268,6 +291,7 @@ fn an_object() -> impl Strategy<Value = Object> {
         3 => tcp,
         6 => a_split(),
         5 => an_ingress_backend(),
+        4 => an_egress(),
         4 => a_retry(),
         4 => a_setting(),
         1 => config,
@@ -323,6 +347,7 @@ pub(crate) fn furnished() -> Vec<Object> {
         split("a/d1", "a/s3", &[("a/s1", 1), ("a/s2", 1)], &[]),
         split("a/d2", "a/s3", &[("a/s2", 1)], &["a/g1"]),
         Object::from(ingress("a/i1", "a/s1", 80, &["b/s1", "a/s2"], &[])),
+        Object::from(egress("a/o1", Some(&[host("h.example")]), None, &[(443, EgressProtocol::Https)])),
         retry("a/r1", "a/z", &["a/s1", "a/s3"], 2),
         setting("a/u1", "a/s2", 1),
         limit("a/u2", "a/s1", 1, &["/a"]),

@@ -31,6 +31,7 @@ impl Catalog {
             Object::UdpRoute(route) => self.udp_routes.get(&route.id) == Some(route),
             Object::TrafficSplit(split) => self.traffic_splits.get(&split.id) == Some(split),
             Object::MeshConfig(name, config) => self.mesh_configs.get(name) == Some(config),
+            Object::Egress(object) => self.egresses.get(&object.id) == Some(object),
             Object::IngressBackend(object) => self.ingress_backends.get(&object.id) == Some(object),
             Object::Retry(object) => self.retries.get(&object.id) == Some(object),
             Object::UpstreamTrafficSetting(object) => self.upstream_settings.get(&object.id) == Some(object),

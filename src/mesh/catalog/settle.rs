@@ -29,10 +29,12 @@ impl Catalog {
             mut disputed,
             mut reopened,
             mut sources,
+            egress,
             opened,
             mut before,
             ..
         } = pending;
+        self.survey_egress(egress);
         // Those that run in the mesh may call what is open, before or after.
         let is_home = |catalog: &Self| opened.iter().any(|name| catalog.accounts_in(name).next().is_some());
         let was_home = is_home(self);

@@ -11,7 +11,9 @@ use envoy_types::pb::envoy::config::endpoint::v3::{ClusterLoadAssignment, lb_end
 use envoy_types::pb::envoy::config::listener::v3::{FilterChain, FilterChainMatch, Listener, filter};
 use envoy_types::pb::envoy::config::route::v3::RouteConfiguration;
 use envoy_types::pb::envoy::extensions::filters::http::local_ratelimit::v3::LocalRateLimit;
-use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::HttpConnectionManager;
+use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::{
+    HttpConnectionManager, http_connection_manager::RouteSpecifier,
+};
 use envoy_types::pb::envoy::extensions::filters::network::rbac::v3 as network_rbac;
 use envoy_types::pb::envoy::extensions::filters::network::tcp_proxy::v3::{TcpProxy, tcp_proxy};
 use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3 as tls;
@@ -22,7 +24,7 @@ use prost::{DecodeError, Message, Name};
 use super::reader::{
     Client, INGRESS, INGRESS_VALIDATION, OPTIONAL_INGRESS_VALIDATION, Reader, names_identities, wrapped,
 };
-use super::{Facts, requests};
+use super::{Facts, egress, requests};
 use smc_xds::resource::{ResourceType, Version};
 
 /// The cluster of connections that leave the mesh, when egress is on.
@@ -145,7 +147,7 @@ impl Reader {
         }
         match unpack::<tls::UpstreamTlsContext>(cluster.transport_socket.as_ref())? {
             Some(context) => self.tls(context.common_tls_context),
-            None if in_pod || cluster.name == PASSTHROUGH_CLUSTER => {}
+            None if in_pod || cluster.name == PASSTHROUGH_CLUSTER || egress::leads_out(&cluster) => {}
             None => self.fault("connects to the mesh in clear text"),
         }
         Ok(cluster.name)
@@ -188,6 +190,7 @@ impl Reader {
             }
         }
         let client = Client::of(&listener.name);
+        self.inspection(&listener, client);
         for chain in listener.filter_chains.iter().chain(&listener.default_filter_chain) {
             self.chain(chain, client)?;
         }
@@ -213,7 +216,11 @@ impl Reader {
         for filter in &chain.filters {
             let Some(filter::ConfigType::TypedConfig(config)) = &filter.config_type else { continue };
             if config.type_url == HttpConnectionManager::type_url() {
-                self.http(&HttpConnectionManager::decode(&*config.value)?, client)?;
+                let manager = HttpConnectionManager::decode(&*config.value)?;
+                self.http(&manager, client)?;
+                if let Some(RouteSpecifier::Rds(rds)) = &manager.route_specifier {
+                    self.routes_out(chain, client, &rds.route_config_name);
+                }
             } else if config.type_url == network_rbac::Rbac::type_url() {
                 let filter = network_rbac::Rbac::decode(&*config.value)?;
                 authorised |= filter.matcher.is_none() && requests::is_allow_list(filter.rules.as_ref());
@@ -225,7 +232,11 @@ impl Reader {
                         chain.name
                     ));
                 }
-                self.tcp(TcpProxy::decode(&*config.value)?);
+                let proxy = TcpProxy::decode(&*config.value)?;
+                if let Some(tcp_proxy::ClusterSpecifier::Cluster(cluster)) = &proxy.cluster_specifier {
+                    self.way_out(chain, client, cluster);
+                }
+                self.tcp(proxy);
             }
         }
         Ok(())
@@ -377,15 +388,18 @@ fn unpack<T: Message + Name + Default>(socket: Option<&TransportSocket>) -> Resu
 /// Every combination of port, address prefix, server name and transport that a filter chain matches. Envoy
 /// refuses a listener in which two chains share one.
 fn alternatives(matched: Option<&FilterChainMatch>) -> Vec<(Option<u32>, String, String, String)> {
-    let Some(matched) = matched else { return vec![Default::default()] };
-    let or_any = |list: Vec<String>| if list.is_empty() { vec![String::new()] } else { list };
+    let matched = matched.cloned().unwrap_or_default();
+    let or = |list: Vec<String>, any: &[&str]| {
+        if list.is_empty() { any.iter().map(|&one| one.to_owned()).collect() } else { list }
+    };
     let port = matched.destination_port.map(wrapped);
     let prefixes = matched
         .prefix_ranges
         .iter()
         .map(|range| format!("{}/{}", range.address_prefix, range.prefix_len.map_or(0, wrapped)));
-    let prefixes = or_any(prefixes.collect());
-    let names = or_any(matched.server_names.clone());
+    // To Envoy, no prefix is the same as all addresses of both families.
+    let prefixes = or(prefixes.collect(), &["0.0.0.0/0", "::/0"]);
+    let names = or(matched.server_names.clone(), &[""]);
     let mut all = Vec::with_capacity(prefixes.len() * names.len());
     for prefix in &prefixes {
         all.extend(

@@ -112,7 +112,10 @@ impl Reader {
                     .for_each(|header| self.header(header));
                 let Some(route::Action::Route(action)) = &route.action else { continue };
                 match &action.cluster_specifier {
-                    Some(ClusterSpecifier::Cluster(cluster)) => self.refer(ResourceType::Cluster, cluster),
+                    Some(ClusterSpecifier::Cluster(cluster)) => {
+                        self.route_out(&routes.name, &host.domains, cluster);
+                        self.refer(ResourceType::Cluster, cluster);
+                    }
                     Some(ClusterSpecifier::WeightedClusters(split)) => {
                         let weight = |weight: &Option<_>| weight.map_or(0, wrapped);
                         self.weights(split.clusters.iter().map(|part| (&*part.name, weight(&part.weight))));

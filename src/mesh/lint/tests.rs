@@ -23,8 +23,9 @@ use crate::catalog::fixtures::{
     group, http_rule, namespace, pod, port, service, target, tcp_route, tcp_rule,
 };
 use crate::catalog::{Object, SourceEvent};
-use crate::policy::fixtures::ingress;
+use crate::policy::fixtures::{egress, host, ingress};
 use crate::translate::{Compiler, Input, Settings};
+use smc_api::osm::egress::{Egress, EgressProtocol};
 use smc_api::osm::ingress_backend::{BackendPort, IngressBackend, IngressProtocol, IngressSources};
 use smc_authority::pki::{ServiceCertificate, TrustBundle};
 use smc_model::topology::Service;
@@ -42,6 +43,13 @@ fn opened_to_ingress() -> IngressBackend {
     }));
     let principals = ["gateway.example".to_owned()].into();
     IngressBackend { backends, sources: IngressSources { principals, ..object.sources }, ..object }
+}
+
+/// A host that b may reach over HTTP and TLS, in these networks or by its name.
+fn let_out(id: &str, networks: Option<&[&str]>) -> Object {
+    let ports = [(80, EgressProtocol::Http), (443, EgressProtocol::Https)];
+    let egress = egress(&format!("shop/{id}"), Some(&[host("h.example")]), networks, &ports);
+    Object::from(Egress { sources: ["shop/b".parse().unwrap()].into(), ..egress })
 }
 
 /// The snapshot of b. It serves HTTP and TCP to a and HTTP to an ingress, and calls a, both at its cluster IP
@@ -65,6 +73,8 @@ fn sound() -> View {
         target("shop/to-a", "shop/a", &["shop/b"], &grants),
         target("shop/to-b", "shop/b", &["shop/a"], &grants),
         Object::from(opened_to_ingress()),
+        let_out("by-name", None),
+        let_out("by-network", Some(&["192.0.2.0/24"])),
     ];
     let mut compiler = Compiler::new(Settings::new(TrustDomain::new("cluster.local").unwrap()));
     let certificate = ServiceCertificate { chain_pem: "chain".to_owned(), key_pem: "key".to_owned().into() };
@@ -456,4 +466,99 @@ fn validated_by(chain: &mut FilterChain, name: Option<&str>) {
     context.common_tls_context.as_mut().unwrap().validation_context_type =
         name.map(|name| ValidationContextType::ValidationContextSdsSecretConfig(secret(name)));
     *any = pack_any(context);
+}
+
+fn outbound(name: &str, change: impl FnOnce(&mut FilterChain)) -> String {
+    broken(ResourceType::Listener, names::OUTBOUND_LISTENER, |listener: &mut Listener| {
+        change(listener.filter_chains.iter_mut().find(|chain| chain.name == name).unwrap());
+    })
+}
+
+#[test]
+fn nothing_leaves_the_mesh_but_to_names_and_networks_that_an_egress_names() {
+    use envoy_types::pb::envoy::config::cluster::v3::cluster::{ClusterDiscoveryType, DiscoveryType};
+    use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::http_connection_manager::RouteSpecifier;
+    use envoy_types::pb::envoy::extensions::filters::network::tcp_proxy::v3::{TcpProxy, tcp_proxy};
+    let original = || Some(ClusterDiscoveryType::Type(DiscoveryType::OriginalDst.into()));
+    let named = "egress|h.example|443|tcp";
+    let to = |chain: &'static str, cluster: &'static str| {
+        outbound(chain, |chain| {
+            unpacked(chain, |proxy: &mut TcpProxy| {
+                proxy.cluster_specifier = Some(tcp_proxy::ClusterSpecifier::Cluster(cluster.to_owned()));
+            });
+        })
+    };
+    let without_networks = |chain: &'static str| {
+        outbound(chain, |chain| chain.filter_chain_match.as_mut().unwrap().prefix_ranges.clear())
+    };
+    let route_to = |routes: &'static str, cluster: &'static str| {
+        use envoy_types::pb::envoy::config::route::v3::{route, route_action::ClusterSpecifier};
+        broken(ResourceType::Route, routes, |routes: &mut RouteConfiguration| {
+            let Some(route::Action::Route(action)) = &mut routes.virtual_hosts[0].routes[0].action else {
+                panic!("no route")
+            };
+            action.cluster_specifier = Some(ClusterSpecifier::Cluster(cluster.to_owned()));
+        })
+    };
+    let with_routes_of_another = outbound("egress_80_192.0.2.0/24", |chain| {
+        unpacked(chain, |manager: &mut HttpConnectionManager| {
+            let Some(RouteSpecifier::Rds(rds)) = &mut manager.route_specifier else { panic!("no routes") };
+            rds.route_config_name = "egress_80_0.0.0.0/0".to_owned();
+        });
+    });
+    for (case, found, words) in [
+        (
+            "a name that is not resolved",
+            cluster(named, |c| c.cluster_discovery_type = original()),
+            "clear text",
+        ),
+        (
+            "another name",
+            cluster(named, |c| c.name = "egress|other.example|443|tcp".to_owned()),
+            "clear text",
+        ),
+        (
+            "two addresses",
+            cluster(named, |c| {
+                let locality = &mut c.load_assignment.as_mut().unwrap().endpoints[0];
+                locality.lb_endpoints.push(locality.lb_endpoints[0].clone());
+            }),
+            "clear text",
+        ),
+        (
+            "another host",
+            to("egress_443_0.0.0.0/0_h.example", "egress|other.example|443|tcp"),
+            "not asked for",
+        ),
+        ("no networks", without_networks("egress_443_192.0.2.0/24_h.example"), "whatever is dialled"),
+        ("no networks for HTTP", without_networks("egress_80_192.0.2.0/24"), "whatever is dialled"),
+        ("the routes of another chain", with_routes_of_another, "routes of another one"),
+        (
+            "another host over HTTP",
+            route_to("egress_80_0.0.0.0/0", "egress|other.example|80|http"),
+            "not asked for",
+        ),
+        (
+            "a chain of a service",
+            to("outbound_shop/a-pods_81_tcp_81", "egress-dialled|tcp"),
+            "out of the mesh",
+        ),
+        (
+            "routes of a service",
+            route_to("outbound_shop/a_80", "egress|h.example|80|http"),
+            "out of the mesh",
+        ),
+    ] {
+        assert!(found.contains(words), "{case}: {found:?}");
+    }
+}
+
+#[test]
+fn tls_of_the_application_is_looked_at_on_single_ports() {
+    let found = broken(ResourceType::Listener, names::OUTBOUND_LISTENER, |listener: &mut Listener| {
+        for filter in &mut listener.listener_filters {
+            filter.filter_disabled = None;
+        }
+    });
+    assert!(found.contains("waits for the first bytes"), "{found:?}");
 }

@@ -3,10 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
+use smc_api::osm::egress::{Egress, EgressProtocol};
 use smc_api::osm::ingress_backend::{
     BackendPort, IngressAddresses, IngressBackend, IngressProtocol, IngressSources,
 };
 use smc_api::smi::{HttpRouteGroup, Rule, RuleKind, TcpRoute, TrafficTarget};
+use smc_model::egress::EgressHost;
 use smc_model::http_match::{HttpMatch, MethodSet};
 use smc_model::regex::Pattern;
 use smc_types::ids::{NamespacedName, ServiceAccountId, ServiceId};
@@ -106,5 +108,33 @@ pub(crate) fn wide_ingress(
         sources: IngressSources { addresses: Some(addresses), principals },
         matches: Some([NamespacedName::new(id.namespace(), "large").unwrap()].into()),
         id,
+    }
+}
+
+/// An Egress of the account `x` of its namespace. Without networks, the sidecar resolves the names.
+pub(crate) fn egress(
+    id: &str,
+    hosts: Option<&[EgressHost]>,
+    networks: Option<&[&str]>,
+    ports: &[(u16, EgressProtocol)],
+) -> Egress {
+    let id = name(id);
+    let networks = networks.map(|networks| networks.iter().map(|text| text.parse().unwrap()).collect());
+    Egress {
+        sources: [ServiceAccountId::new(id.namespace(), "x").unwrap()].into(),
+        id,
+        hosts: hosts.map(|hosts| hosts.iter().cloned().collect()),
+        networks,
+        ports: ports.iter().copied().collect(),
+        matches: None,
+    }
+}
+
+/// One name of a host outside of the mesh, or those under it after `*.`, or `*`.
+pub(crate) fn host(text: &str) -> EgressHost {
+    match text.strip_prefix("*.") {
+        Some(parent) => EgressHost::Under(parent.to_owned()),
+        None if text == "*" => EgressHost::Any,
+        None => EgressHost::Named(text.to_owned()),
     }
 }

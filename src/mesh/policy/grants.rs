@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::match_bytes;
 use smc_api::smi::{RouteGroup, Rule, RuleKind, TcpRoute, TrafficTarget};
 use smc_model::http_match::HttpMatch;
 use smc_model::inbound_intent::{Grant, HttpAccess};
@@ -125,6 +126,38 @@ pub(super) fn http_access(routes: &impl Routes, rules: &HttpRules<'_>) -> HttpAc
     let groups = rules.iter().filter_map(|&(name, names)| Some((routes.http_route_group(name)?, names)));
     let all: BTreeSet<&HttpMatch> = groups.flat_map(|(group, names)| matches_of(group, names)).collect();
     HttpAccess::Only(all.into_iter().cloned().collect())
+}
+
+/// The requests of the HTTPRouteGroups in a list of OSM's `matches`: all, where there is no list; `None`
+/// where no request is one.
+pub(super) fn requests(
+    routes: &impl Routes,
+    matches: Option<&BTreeSet<NamespacedName>>,
+) -> Option<HttpAccess> {
+    let Some(groups) = matches else { return Some(HttpAccess::Any) };
+    let rules: HttpRules<'_> = groups.iter().map(|group| (group, None)).collect();
+    match http_access(routes, &rules) {
+        HttpAccess::Only(matches) if !matches.is_empty() => Some(HttpAccess::Only(matches)),
+        // Without rules, a TrafficTarget allows all requests. An empty list of OSM's does not.
+        HttpAccess::Only(_) | HttpAccess::Any => None,
+    }
+}
+
+/// The existing groups of such a list.
+pub(super) fn existing_groups(
+    routes: &impl Routes,
+    matches: Option<&BTreeSet<NamespacedName>>,
+) -> impl Iterator<Item = ObjectRef> {
+    let existing = matches.into_iter().flatten().filter(|group| routes.http_route_group(group).is_some());
+    existing.map(|group| ObjectRef::Namespaced(Kind::HttpRouteGroup, group.clone()))
+}
+
+/// What the matches of a group take, in bytes, from above, and how many there are. Builds nothing.
+pub(super) fn group_size(routes: &impl Routes, name: &NamespacedName) -> (u64, u64) {
+    let matches = routes.http_route_group(name).into_iter().flat_map(|group| group.matches.values());
+    matches.map(match_bytes).fold((0, 0), |(bytes, matches): (u64, u64), one| {
+        (bytes.saturating_add(one), matches.saturating_add(1))
+    })
 }
 
 #[cfg(test)]

@@ -7,14 +7,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::bounds::PORT_BYTES;
-use super::grants::{self, HttpRules, Routes};
-use super::match_bytes;
+use super::grants::{self, Routes};
 use smc_api::osm::ingress_backend::{BackendPort, IngressBackend, IngressProtocol};
 use smc_model::cidr::IpNet;
 use smc_model::inbound_intent::HttpAccess;
 use smc_model::ingress::{IngressChain, IngressGrant, IngressGrantees, IngressTransport};
 use smc_types::ids::NamespacedName;
-use smc_types::object_ref::{Kind, ObjectRef};
 use smc_types::proxy_class::InboundPort;
 
 /// Framing of an address, and of a name of a client or a server. Each is above what the translation writes; a
@@ -40,7 +38,8 @@ pub fn chains(
 ) -> Vec<IngressChain> {
     let mut chains: BTreeMap<(u16, IngressTransport), IngressChain> = BTreeMap::new();
     for Opening { object, ports } in openings {
-        let (http, addresses) = (http(routes, object), addresses(object));
+        let http = grants::requests(routes, object.matches.as_ref());
+        let addresses = addresses(object);
         for (opened, inbound) in ports {
             let (port, protocol) = (inbound.port, inbound.protocol);
             let (transport, checks_client) = match opened.protocol {
@@ -63,17 +62,6 @@ pub fn chains(
         }
     }
     chains.into_values().collect()
-}
-
-/// The requests that an IngressBackend allows; `None` if there are none.
-fn http(routes: &impl Routes, object: &IngressBackend) -> Option<HttpAccess> {
-    let Some(groups) = &object.matches else { return Some(HttpAccess::Any) };
-    let rules: HttpRules<'_> = groups.iter().map(|group| (group, None)).collect();
-    match grants::http_access(routes, &rules) {
-        HttpAccess::Only(matches) if !matches.is_empty() => Some(HttpAccess::Only(matches)),
-        // Without rules, a TrafficTarget allows all requests. An IngressBackend with an empty list does not.
-        HttpAccess::Only(_) | HttpAccess::Any => None,
-    }
 }
 
 /// What an IngressBackend allows on one port; `None` if that is nothing.
@@ -100,9 +88,8 @@ fn grant(
         (false, Some(addresses)) => IngressGrantees::Addresses(addresses),
         _ => return None,
     };
-    let existing = matches.iter().flatten().filter(|group| routes.http_route_group(group).is_some());
-    let existing = existing.map(|group| ObjectRef::Namespaced(Kind::HttpRouteGroup, group.clone())).collect();
-    Some(IngressGrant { backend: id.clone(), sources, server_names, http: http.clone(), routes: existing })
+    let routes = grants::existing_groups(routes, matches.as_ref()).collect();
+    Some(IngressGrant { backend: id.clone(), sources, server_names, http: http.clone(), routes })
 }
 
 /// What an opening takes when it is written out, in bytes, from above, where its sources stand for so many
@@ -114,11 +101,8 @@ pub fn bytes<'a>(
     groups: &mut BTreeMap<&'a NamespacedName, u64>,
 ) -> u64 {
     let names = |names: &BTreeSet<String>| sum(names.iter().map(|name| NAME_BYTES + 2 * count(name.len())));
-    let matches = sum(opening.object.matches.iter().flatten().map(|name| {
-        let group = || routes.http_route_group(name);
-        let bytes = || group().map_or(0, |group| sum(group.matches.values().map(match_bytes)));
-        *groups.entry(name).or_insert_with(bytes)
-    }));
+    let bytes = |name| *groups.entry(name).or_insert_with(|| grants::group_size(routes, name).0);
+    let matches = sum(opening.object.matches.iter().flatten().map(bytes));
     let addresses = count(addresses).saturating_mul(ADDRESS_BYTES);
     let each = sum([PORT_BYTES, names(&opening.object.sources.principals), addresses, matches]);
     let own = opening.ports.iter().map(|(opened, _)| match &opened.protocol {

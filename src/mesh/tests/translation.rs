@@ -1,6 +1,7 @@
 //! The Envoy configuration that each rule of the mesh becomes.
 
 mod application;
+mod egress;
 mod ingress;
 mod leaving;
 mod rate_limit;

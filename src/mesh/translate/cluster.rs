@@ -8,11 +8,15 @@ use cluster::cluster::{ClusterDiscoveryType, DiscoveryType, EdsClusterConfig, Lb
 use envoy_types::pb::envoy::config::cluster::v3 as cluster;
 use envoy_types::pb::envoy::config::core::v3 as core;
 use envoy_types::pb::envoy::config::endpoint::v3 as endpoint;
+use envoy_types::pb::envoy::extensions::clusters::common::dns::v3 as dns;
+use envoy_types::pb::envoy::extensions::clusters::dns::v3::{DnsCluster, dns_cluster::RefreshRate};
+use envoy_types::pb::envoy::extensions::network::dns_resolver::cares::v3::CaresDnsResolverConfig;
 use envoy_types::pb::envoy::extensions::upstreams::http::v3 as upstreams;
 use envoy_types::pb::google::protobuf::Any;
 use envoy_types::util::pack_any;
 
-use super::{affinity, liveness, messages, proto, retry, tls};
+use super::proto::{self, Families};
+use super::{affinity, liveness, messages, retry, tls};
 use smc_model::connection_settings::ConnectionSettings;
 use smc_model::topology::SessionAffinity;
 use smc_types::ids::ServiceId;
@@ -161,6 +165,90 @@ pub(super) fn passthrough() -> cluster::Cluster {
     }
 }
 
+/// How often, in seconds, a name is resolved again at most, and in any case where its answers have no time to
+/// live, as those of the pod's own file; how much later, at random, than its time to live says; and how long
+/// after a failure, at first and at most.
+const DNS_SECONDS: i64 = 5;
+const DNS_JITTER_SECONDS: i64 = 1;
+const DNS_FAILURE_SECONDS: (i64, i64) = (1, 10);
+
+/// A host outside of the mesh, in the application's own protocol, at the addresses that its name has. A name
+/// that does not resolve (yet) holds nothing up but its own connections.
+pub(super) fn resolved(
+    name: String,
+    host: &str,
+    port: u16,
+    http: bool,
+    families: Families,
+) -> cluster::Cluster {
+    use dns::DnsLookupFamily;
+    let family = match (families.ipv6_only, families.dual) {
+        (true, _) => DnsLookupFamily::V6Only,
+        (_, true) => DnsLookupFamily::V4Preferred,
+        _ => DnsLookupFamily::V4Only,
+    };
+    let (soon, late) = DNS_FAILURE_SECONDS;
+    let dns = DnsCluster {
+        dns_refresh_rate: Some(proto::seconds(DNS_SECONDS)),
+        dns_failure_refresh_rate: Some(RefreshRate {
+            base_interval: Some(proto::seconds(soon)),
+            max_interval: Some(proto::seconds(late)),
+        }),
+        respect_dns_ttl: true,
+        dns_min_refresh_rate: Some(proto::seconds(DNS_SECONDS)),
+        dns_jitter: Some(proto::seconds(DNS_JITTER_SECONDS)),
+        dns_lookup_family: family.into(),
+        typed_dns_resolver_config: Some(as_it_is_written()),
+        ..DnsCluster::default()
+    };
+    cluster::Cluster {
+        cluster_discovery_type: Some(ClusterDiscoveryType::ClusterType(
+            cluster::cluster::CustomClusterType {
+                name: "envoy.cluster.dns".to_owned(),
+                typed_config: Some(pack_any(dns)),
+            },
+        )),
+        load_assignment: Some(assignment(&name, host.to_owned(), port)),
+        wait_for_warm_on_init: Some(proto::switch(false)),
+        ..to_strangers(http, base(name))
+    }
+}
+
+/// A resolver that asks for a name and nothing else. Otherwise the search domains of the pod came first, and
+/// a Service `example` in a namespace `com` would be `example.com`.
+fn as_it_is_written() -> core::TypedExtensionConfig {
+    let options =
+        core::DnsResolverOptions { no_default_search_domain: true, ..core::DnsResolverOptions::default() };
+    core::TypedExtensionConfig {
+        name: "envoy.network.dns_resolver.cares".to_owned(),
+        typed_config: Some(pack_any(CaresDnsResolverConfig {
+            dns_resolver_options: Some(options),
+            ..CaresDnsResolverConfig::default()
+        })),
+    }
+}
+
+/// The original destination outside of the mesh, in the application's own protocol.
+pub(super) fn dialled(name: String, http: bool) -> cluster::Cluster {
+    to_strangers(http, original_destination(name))
+}
+
+/// Servers that are no sidecars. They get no pings, which some take for an attack (gRPC's `too_many_pings`).
+fn to_strangers(http: bool, cluster: cluster::Cluster) -> cluster::Cluster {
+    let protocol = if http { AppProtocol::Http } else { AppProtocol::Tcp };
+    cluster::Cluster {
+        upstream_connection_options: Some(liveness::of_connections()),
+        typed_extension_protocol_options: http_options(
+            protocol,
+            messages::answer_limits(),
+            messages::http2(),
+        )
+        .into_iter()
+        .collect(),
+        ..cluster
+    }
+}
+
 /// How many readers of the statistics Envoy's admin server has at a time, and how many wait for their turn.
 /// It renders a whole answer, some 10 MB for 300 clusters, before it looks at anything else, and keeps it
 /// until its reader has it.
@@ -187,24 +275,29 @@ pub(super) fn admin() -> cluster::Cluster {
     }
 }
 
-fn fixed(name: String, ip: IpAddr, port: u16) -> cluster::Cluster {
+/// One host at this address, or of this name.
+fn assignment(cluster: &str, address: String, port: u16) -> endpoint::ClusterLoadAssignment {
     let host = endpoint::LbEndpoint {
         host_identifier: Some(endpoint::lb_endpoint::HostIdentifier::Endpoint(endpoint::Endpoint {
-            address: Some(proto::address(ip, port)),
+            address: Some(proto::address_of(address, port)),
             ..endpoint::Endpoint::default()
         })),
         ..endpoint::LbEndpoint::default()
     };
+    endpoint::ClusterLoadAssignment {
+        cluster_name: cluster.to_owned(),
+        endpoints: vec![endpoint::LocalityLbEndpoints {
+            lb_endpoints: vec![host],
+            ..endpoint::LocalityLbEndpoints::default()
+        }],
+        ..endpoint::ClusterLoadAssignment::default()
+    }
+}
+
+fn fixed(name: String, ip: IpAddr, port: u16) -> cluster::Cluster {
     cluster::Cluster {
         cluster_discovery_type: Some(ClusterDiscoveryType::Type(DiscoveryType::Static.into())),
-        load_assignment: Some(endpoint::ClusterLoadAssignment {
-            cluster_name: name.clone(),
-            endpoints: vec![endpoint::LocalityLbEndpoints {
-                lb_endpoints: vec![host],
-                ..endpoint::LocalityLbEndpoints::default()
-            }],
-            ..endpoint::ClusterLoadAssignment::default()
-        }),
+        load_assignment: Some(assignment(&name, ip.to_string(), port)),
         circuit_breakers: Some(limits(0)),
         ..base(name)
     }

@@ -11,14 +11,15 @@ use super::cluster::Limits;
 use super::draft::{Draft, Part};
 use super::endpoint::EndpointSet;
 use super::intern::Interner;
-use super::listener::outbound::{self as listener, Carriage, Chain};
+use super::listener::outbound::{self as listener, Carriage, Chain, Transport};
 use super::proto::Families;
 use super::provenance::{self, Objects};
 use super::route::{self, Arm, Destination};
 use super::settings::Settings;
-use super::{cluster, retry, secret};
+use super::{cluster, egress, retry, secret};
 use crate::catalog::Topology;
 use smc_authority::pki::TrustBundle;
+use smc_model::cidr::IpNet;
 use smc_model::outbound_intent::{OutboundIntent, PortRoutes, Route};
 use smc_model::topology::{Service, ServicePort, SessionAffinity};
 use smc_types::ids::{ServiceAccountId, ServiceId};
@@ -52,7 +53,10 @@ pub(super) fn translate(
         }
     }
     walk.unreachable_leaves();
-    let Walk { mut draft, chains, listener_objects, .. } = walk;
+    let Walk { mut draft, taken, mut chains, mut listener_objects, .. } = walk;
+    let exits = egress::translate(&intent.egress, &taken, settings, families, &mut draft);
+    chains.extend(exits.chains);
+    listener_objects.extend(exits.objects);
     if intent.passthrough {
         draft.add(
             ResourceType::Cluster,
@@ -62,7 +66,8 @@ pub(super) fn translate(
         );
     }
     let (passthrough, log) = (intent.passthrough, intent.access_log);
-    let listener = listener::listener(chains, passthrough, families, settings.outbound_port, log);
+    let listener =
+        listener::listener(chains, &exits.tls_ports, passthrough, families, settings.outbound_port, log);
     draft.add(ResourceType::Listener, names::OUTBOUND_LISTENER, &listener, &listener_objects);
     draft.finish()
 }
@@ -227,7 +232,9 @@ impl Walk<'_> {
         for (number, mut addresses) in dialled {
             addresses.sort_unstable();
             let name = if service.headless { names::headless_chain(&own, number) } else { own.clone() };
-            self.chains.push(Chain { name, addresses, port: number, carriage: carriage.clone() });
+            let networks = addresses.into_iter().map(IpNet::from).collect();
+            let (transport, carriage) = (Transport::Any, carriage.clone());
+            self.chains.push(Chain { name, networks, transport, port: number, carriage });
         }
     }
 

@@ -58,21 +58,25 @@ fn ads_within(timeout: i64) -> core::ConfigSource {
 
 /// A TCP address.
 pub(super) fn address(ip: IpAddr, port: u16) -> core::Address {
-    core::Address { address: Some(core::address::Address::SocketAddress(socket_address(ip, port))) }
+    address_of(ip.to_string(), port)
+}
+
+/// A TCP port of what an IP address, or a name, stands for.
+pub(super) fn address_of(name: String, port: u16) -> core::Address {
+    core::Address { address: Some(core::address::Address::SocketAddress(socket(name, port))) }
 }
 
 /// An IP address and a TCP port; of a source, port 0 means any.
 pub(super) fn socket_address(ip: IpAddr, port: u16) -> core::SocketAddress {
+    socket(ip.to_string(), port)
+}
+
+fn socket(address: String, port: u16) -> core::SocketAddress {
     core::SocketAddress {
-        address: ip.to_string(),
+        address,
         port_specifier: Some(core::socket_address::PortSpecifier::PortValue(port.into())),
         ..core::SocketAddress::default()
     }
-}
-
-/// Exactly this address, as a prefix.
-pub(super) fn host_prefix(ip: IpAddr) -> core::CidrRange {
-    range(IpNet::from(ip))
 }
 
 /// The addresses of a network.
@@ -93,6 +97,14 @@ impl Families {
     /// A pod without an address counts as IPv4, so that its listeners exist before the address does.
     pub(super) const fn new(ipv4: bool, ipv6: bool) -> Self {
         Self { ipv6_only: ipv6 && !ipv4, dual: ipv4 && ipv6 }
+    }
+
+    /// Whether the pod has addresses of the family of this network.
+    pub(super) const fn have(self, network: IpNet) -> bool {
+        match network {
+            IpNet::V4(_) => !self.ipv6_only,
+            IpNet::V6(_) => self.ipv6_only || self.dual,
+        }
     }
 
     /// The unspecified address, to listen on.

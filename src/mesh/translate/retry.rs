@@ -27,7 +27,8 @@ use smc_model::retry_policy::RetryPolicy;
 use smc_xds::names;
 
 /// Envoy's names of the reasons.
-const REASONS: [&str; 4] = ["connect-failure", "refused-stream", "reset-before-request", "retriable-headers"];
+const REASONS: [&str; 4] = ["connect-failure", "refused-stream", "reset-before-request", BY_HEADER];
+const BY_HEADER: &str = "retriable-headers";
 
 /// How often another pod than those that were tried is looked for. With round robin, few draws find one.
 const DRAWS: i64 = 5;
@@ -85,6 +86,13 @@ pub(super) fn policy(own: u32, declared: Option<&RetryPolicy>) -> Option<route::
         host_selection_retry_max_attempts: DRAWS,
         ..route::RetryPolicy::default()
     })
+}
+
+/// What is sent again, up to `own` times, to servers that are no sidecars: they say nothing by headers.
+pub(super) fn of_strangers(own: u32) -> Option<route::RetryPolicy> {
+    let policy = policy(own, None)?;
+    let reasons: Vec<_> = REASONS.into_iter().filter(|reason| *reason != BY_HEADER).collect();
+    Some(route::RetryPolicy { retry_on: reasons.join(","), retriable_headers: Vec::new(), ..policy })
 }
 
 /// The bound on what is kept of a body that may have to be sent again.

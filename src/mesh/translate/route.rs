@@ -11,6 +11,7 @@ use route::route_match::PathSpecifier;
 use super::rate_limit::PortLimits;
 use super::rbac::Rules;
 use super::{affinity, http_match, proto, retry};
+use smc_model::egress::{EgressHost, EgressRoute};
 use smc_model::http_match::HttpMatch;
 use smc_model::regex::Pattern;
 use smc_xds::names;
@@ -118,6 +119,39 @@ pub(super) fn inbound(
             ..route::VirtualHost::default()
         },
     )
+}
+
+/// The route configuration of requests out of the mesh on one port, by their host: each with its routes and
+/// where these lead. Others are answered with 404.
+pub(super) fn egress(
+    name: &str,
+    port: u16,
+    hosts: &[(&EgressHost, Vec<(&EgressRoute, String)>)],
+    retries: Option<&route::RetryPolicy>,
+) -> route::RouteConfiguration {
+    let virtual_hosts = hosts.iter().map(|(host, routes)| {
+        let routes = routes.iter().map(|(route, cluster)| {
+            to(route.matched.as_ref().map_or_else(everything, one), &Destination::One(cluster.clone()))
+        });
+        let domains = match host {
+            EgressHost::Any => vec!["*".to_owned()],
+            // A client names its port unless it is the usual one.
+            EgressHost::Under(_) | EgressHost::Named(_) => vec![host.to_string(), format!("{host}:{port}")],
+        };
+        route::VirtualHost {
+            name: host.to_string(),
+            domains,
+            routes: routes.collect(),
+            request_body_buffer_limit: retries.is_some().then(retry::body_limit),
+            retry_policy: retries.cloned(),
+            ..route::VirtualHost::default()
+        }
+    });
+    route::RouteConfiguration {
+        name: name.to_owned(),
+        virtual_hosts: virtual_hosts.collect(),
+        ..route::RouteConfiguration::default()
+    }
 }
 
 /// How long, in seconds, an answer with statistics may take, and its reader have a place: some 10 MB, to a

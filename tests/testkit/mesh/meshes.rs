@@ -9,7 +9,7 @@ use smc_model::retry_policy::RetryCondition;
 use smc_types::proxy_class::AppProtocol::{Http, Http2, Https, Tcp, TcpServerFirst};
 
 use super::{
-    Object, SourceEvent, certify, compiler, connection_settings, group, ingress, keeping_callers,
+    Object, SourceEvent, certify, compiler, connection_settings, egress, group, ingress, keeping_callers,
     mesh_config, namespace, pod, pod_ip_mode, pod_that, retry, service, split, target, tcp, upstream_setting,
 };
 
@@ -51,6 +51,7 @@ pub fn all() -> Vec<Mesh> {
         ports_that_are_open_to_an_ingress(),
         what_is_sent_again_and_what_services_can_bear(),
         how_many_requests_are_let_in(),
+        what_may_leave_the_mesh(),
     ]
 }
 
@@ -86,6 +87,59 @@ fn what_is_sent_again_and_what_services_can_bear() -> Mesh {
             connection_settings("shop/b", "b", &most),
             connection_settings("shop/db", "db", &least),
             connection_settings("shop/peers", "peers", &json!({"http": {"maxRequests": 2}})),
+        ],
+    )
+}
+
+/// Every protocol, names and networks that overlap, on ports that services have as well.
+fn what_may_leave_the_mesh() -> Mesh {
+    let source = json!([{"kind": "ServiceAccount", "name": "a", "namespace": "shop"}]);
+    let port = |number: u16, protocol: &str| json!({"number": number, "protocol": protocol});
+    let of = |name: &str, mut spec: Value| {
+        spec["sources"] = source.clone();
+        egress(&format!("shop/{name}"), spec)
+    };
+    let both = || json!([port(80, "http"), port(443, "https"), port(8443, "https")]);
+    let nested =
+        json!(["0.0.0.0/0", "::/0", "198.51.100.0/24", "198.51.100.7/32", "2001:db8::/32", "10.9.0.2"]);
+    // Everything, and the address of a service.
+    let any = json!(["0.0.0.0/0", "198.51.100.7/32", "2001:db8::/32", "10.9.0.1"]);
+    shop(
+        "what_may_leave_the_mesh",
+        vec![
+            service("shop/b", "b", &["10.9.0.1"], &[(80, 8080, Http), (443, 8443, Https)]),
+            service("shop/db", "db", &["10.9.0.2"], &[(3306, 3306, TcpServerFirst)]),
+            tcp("shop/all", &[]),
+            target("shop/to-b1", "shop/b1", &["shop/a"], &[("TCPRoute", "all")]),
+            target("shop/to-db", "shop/db", &["shop/a"], &[("TCPRoute", "all")]),
+            group(
+                "shop/some",
+                &json!([{"name": "some", "pathRegex": "/some/[0-9]+", "methods": ["GET"], "headers": [{"x-a": "b"}]}]),
+            ),
+            of(
+                "by-name",
+                json!({"hosts": ["a.example", "b.example", "xn--bcher-kva.example", "dialled"], "ports": both()}),
+            ),
+            of(
+                "some-requests",
+                json!({
+                    "hosts": ["a.example", "c.example"], "ports": [port(80, "http")],
+                    "matches": [{"apiGroup": "specs.smi-spec.io/v1alpha4", "kind": "HTTPRouteGroup", "name": "some"}],
+                }),
+            ),
+            of(
+                "in-networks",
+                json!({"hosts": ["*.example", "b.example", "other.test"], "ipAddresses": ["198.51.100.0/24"], "ports": both()}),
+            ),
+            of("any-name", json!({"ipAddresses": any, "ports": both()})),
+            of(
+                "anything",
+                json!({"ipAddresses": nested, "ports": [port(5432, "tcp"), port(3306, "tcp-server-first")]}),
+            ),
+            of(
+                "again",
+                json!({"ipAddresses": ["0.0.0.0/1", "198.51.100.0/25"], "ports": [port(5432, "tcp"), port(9000, "tcp")]}),
+            ),
         ],
     )
 }

@@ -202,7 +202,7 @@ pub struct FeatureFlags {
     /// Not obeyed.
     #[schemars(rename = "enableWASMStats")]
     pub enable_wasm_stats: Option<bool>,
-    /// Not obeyed.
+    /// If false, no Egress has effect.
     pub enable_egress_policy: Option<bool>,
     /// Not obeyed.
     pub enable_multicluster_mode: Option<bool>,

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{access, ingress, named, retries, splits, upstream};
+use super::{access, egress, ingress, named, retries, splits, upstream};
 use crate::catalog::{Catalog, Object};
 use smc_api::smi::{TrafficSplit, TrafficTarget};
 use smc_types::ids::{NamespacedName, ServiceId};
@@ -25,6 +25,7 @@ impl Catalog {
             Object::TrafficSplit(split) => self.objections_to_split(split),
             Object::UdpRoute(route) => vec![access::not_enforced(&route.id)],
             Object::MeshConfig(name, _) => self.objection_to_mesh_config(name).into_iter().collect(),
+            Object::Egress(object) => as_warnings(|problems| egress::check(self, object, problems)),
             Object::IngressBackend(object) => as_warnings(|problems| ingress::check(self, object, problems)),
             Object::Retry(object) => as_warnings(|problems| retries::check(self, object, problems)),
             Object::UpstreamTrafficSetting(object) => {

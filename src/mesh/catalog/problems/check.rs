@@ -6,7 +6,8 @@
 use std::net::IpAddr;
 
 use super::{
-    access, addresses, endpoints, identities, ingress, machines, outside, retries, services, splits, upstream,
+    access, addresses, egress, endpoints, identities, ingress, machines, outside, retries, services, splits,
+    upstream,
 };
 use crate::catalog::Catalog;
 use smc_types::ids::{NamespacedName, ProxyName, ServiceAccountId, ServiceId, WorkloadId};
@@ -33,6 +34,7 @@ pub(in crate::catalog) enum Check {
     UdpRoute(NamespacedName),
     Split(NamespacedName),
     MeshConfig(NamespacedName),
+    Egress(NamespacedName),
     IngressBackend(NamespacedName),
     Retry(NamespacedName),
     UpstreamTrafficSetting(NamespacedName),
@@ -55,6 +57,7 @@ impl Catalog {
             .chain(self.udp_routes.keys().cloned().map(Check::UdpRoute))
             .chain(self.traffic_splits.keys().cloned().map(Check::Split))
             .chain(self.mesh_configs.keys().cloned().map(Check::MeshConfig))
+            .chain(self.egresses.keys().cloned().map(Check::Egress))
             .chain(self.ingress_backends.keys().cloned().map(Check::IngressBackend))
             .chain(self.retries.keys().cloned().map(Check::Retry))
             .chain(self.upstream_settings.keys().cloned().map(Check::UpstreamTrafficSetting))
@@ -90,6 +93,12 @@ impl Catalog {
                 if let Some(split) = self.traffic_splits.get(id) {
                     outside::check(self, Kind::TrafficSplit, id, &mut problems);
                     splits::check(self, split, &mut problems);
+                }
+            }
+            Check::Egress(id) => {
+                if let Some(object) = self.egresses.get(id) {
+                    outside::check(self, Kind::Egress, id, &mut problems);
+                    egress::check(self, object, &mut problems);
                 }
             }
             Check::IngressBackend(id) => {

@@ -111,6 +111,7 @@ impl Catalog {
         self.found.all_of(machines.cloned().map(Check::Machine));
         self.due_about_settings([&service.id]);
         self.due_about_retries([&service.id]);
+        self.due_about_egress(service.id.as_name());
         for &ip in &service.cluster_ips {
             self.found.due(Check::Address(ip));
             let others = self.index.services_at.get(&ip).into_iter().flatten();
@@ -138,12 +139,17 @@ impl Catalog {
     pub(in crate::catalog) fn due_in_namespace(&mut self, namespace: &str) {
         let services = self.index.retries_to.keys().filter(|id| id.namespace() == namespace);
         self.due_about_retries(&services.cloned().collect::<Vec<_>>());
+        let spelt = self.index.egress_naming.keys().filter(|id| id.namespace() == namespace);
+        for service in spelt.cloned().collect::<Vec<_>>() {
+            self.due_about_egress(&service);
+        }
         let found = &mut self.found;
         let is_in = |id: &&NamespacedName| id.namespace() == namespace;
         let policy = (self.traffic_targets.keys().filter(is_in).cloned().map(Check::Target))
             .chain(self.http_route_groups.keys().filter(is_in).cloned().map(Check::HttpRouteGroup))
             .chain(self.tcp_routes.keys().filter(is_in).cloned().map(Check::TcpRoute))
             .chain(self.traffic_splits.keys().filter(is_in).cloned().map(Check::Split))
+            .chain(self.egresses.keys().filter(is_in).cloned().map(Check::Egress))
             .chain(self.ingress_backends.keys().filter(is_in).cloned().map(Check::IngressBackend))
             .chain(self.retries.keys().filter(is_in).cloned().map(Check::Retry))
             .chain(self.upstream_settings.keys().filter(is_in).cloned().map(Check::UpstreamTrafficSetting))

@@ -34,6 +34,27 @@ pub(super) fn outbound(stat_prefix: &str, route: &str, host: &str, log: AccessLo
     })
 }
 
+/// The host of requests out of the mesh in HTTP/1.0 that name none: no name that anything could have
+/// (RFC 2606). They pass only where any name does.
+const NO_HOST: &str = "host.invalid";
+
+/// Requests of the application to servers that are no sidecars. Where it `restricts` them, no sidecar
+/// normalises the path before it is compared, so this one does, and refuses what servers read in two ways.
+pub(super) fn egress(stat_prefix: &str, route: &str, restricts: bool, log: AccessLog) -> listener::Filter {
+    let slashes = if restricts {
+        manager::PathWithEscapedSlashesAction::RejectRequest
+    } else {
+        manager::PathWithEscapedSlashesAction::KeepUnchanged
+    };
+    pack(hcm::HttpConnectionManager {
+        access_log: access_log::http(log),
+        http_protocol_options: Some(messages::http1_of_clients(NO_HOST)),
+        normalize_path: Some(proto::switch(restricts)),
+        path_with_escaped_slashes_action: slashes.into(),
+        ..application(stat_prefix, route, vec![router()])
+    })
+}
+
 /// Requests to the application. They are authorised first, and carry the caller's identity in
 /// `x-forwarded-client-cert`, which a caller cannot forge. A request that takes longer than `longest` is
 /// ended: RBAC judges a request when it begins, and never again, so nothing else would end one that is no

@@ -11,6 +11,7 @@ use crate::catalog::properties::{ACCOUNTS, SERVICES, events, furnished, remainin
 use envoy_types::pb::envoy::config::route::v3::RouteConfiguration;
 use envoy_types::pb::google::protobuf::Any;
 use prost::Message;
+use smc_model::egress::EgressHost;
 use smc_types::ids::TrustDomain;
 use smc_types::object_ref::ObjectRef;
 use smc_xds::names;
@@ -38,13 +39,28 @@ impl Compiler {
         content(&part.snapshot)
     }
 
-    /// Checks that each class is served its own half, and that requests are sent again where one of these
-    /// objects says so, and nowhere else.
+    /// Checks that each class is served its own half, that requests are sent again where one of these objects
+    /// says so, and nowhere else, and that hosts outside of the mesh are reached by those whom one lets.
     fn check(&self, objects: &BTreeMap<ObjectRef, Object>) {
         for (class, state) in &self.classes {
             assert_eq!(state.outbound.is_some(), self.certificates.contains_key(&class.account));
             let Some(half) = &state.outbound else { continue };
             assert_eq!(content(&half.snapshot), self.owed(class), "{}", class.account);
+            for name in half.snapshot.clusters.keys() {
+                let Some(host) = name.strip_prefix("egress|").and_then(|rest| rest.split('|').next()) else {
+                    continue;
+                };
+                let names = |named: &EgressHost| matches!(named, EgressHost::Named(named) if named == host);
+                let lets_out = |object: &Object| {
+                    let Object::Egress(egress) = object else { return false };
+                    let hosts = egress.hosts.as_ref();
+                    egress.sources.contains(&class.account)
+                        && (egress.networks.is_some() && host == "dialled"
+                            || egress.networks.is_none()
+                                && hosts.is_some_and(|hosts| hosts.iter().any(names)))
+                };
+                assert!(objects.values().any(lets_out), "{} reaches {name}", class.account);
+            }
             for (name, route) in &half.snapshot.routes {
                 let any = Any::decode(&*route.any()).unwrap();
                 let route = RouteConfiguration::decode(&*any.value).unwrap();

@@ -3,13 +3,14 @@
 use std::error::Error;
 
 /// Enum fields with their enums: JSON has the name of the value instead of its number.
-const ENUM_FIELDS: [(&str, &str); 6] = [
+const ENUM_FIELDS: [(&str, &str); 7] = [
     ("smc.admin.v1.ProxyCertificate.state", "CertificateState"),
     ("smc.admin.v1.Stream.variant", "Variant"),
     ("smc.admin.v1.BootstrapRequest.variant", "Variant"),
     ("smc.admin.v1.Problem.severity", "Severity"),
     ("smc.admin.v1.Shard.phase", "ReplicaPhase"),
     ("smc.admin.v1.CertificateAuthority.state", "AuthorityState"),
+    ("smc.admin.v1.EgressWay.protocol", "EgressProtocol"),
 ];
 
 /// Messages with a private key: their `Debug` is written by hand and omits it.

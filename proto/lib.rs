@@ -73,6 +73,7 @@ named!(CertificateState, "CERTIFICATE_STATE_");
 named!(AuthorityState, "AUTHORITY_STATE_");
 named!(Severity, "SEVERITY_");
 named!(ReplicaPhase, "REPLICA_PHASE_");
+named!(EgressProtocol, "EGRESS_PROTOCOL_");
 
 /// Serializes an enum value as its name; a value of a newer version becomes `unspecified`.
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]

@@ -6,6 +6,7 @@
 
 mod backup;
 pub mod client;
+mod egress_report;
 mod ingress_report;
 mod policy_report;
 mod report;

@@ -90,7 +90,7 @@ spec:
     )
 }
 
-fn service(namespace: &str, name: &str, selector: &str) -> String {
+pub(crate) fn service(namespace: &str, name: &str, selector: &str) -> String {
     format!(
         "apiVersion: v1
 kind: Service

@@ -24,7 +24,7 @@ use tokio::sync::watch;
 use tonic::{Request, Response, Status};
 use tracing::info;
 
-use super::{backup, ingress_report, policy_report, report, shards};
+use super::{backup, egress_report, ingress_report, policy_report, report, shards};
 use crate::enroll::{Applicant, Enroller};
 use crate::publisher::{Mesh, MeshHandle, PublisherStopped};
 use crate::shards::Shards;
@@ -308,6 +308,16 @@ impl Admin for AdminService {
         done.map_err(|error| Status::unavailable(causes(&error)))?;
         let streams = *self.proxies.stream_count().borrow();
         Ok(Response::new(pb::DrainReplicaResponse { streams: u64::try_from(streams).unwrap_or(u64::MAX) }))
+    }
+
+    async fn list_egress(
+        &self,
+        request: Request<pb::ListEgressRequest>,
+    ) -> Result<Response<pb::ListEgressResponse>, Status> {
+        let account: ServiceAccountId =
+            request.into_inner().service_account.parse().map_err(|error| invalid(&error))?;
+        let about = move |mesh: &Mesh| egress_report::egress(mesh.compiler.catalog(), &account);
+        self.mesh.about(about).await.map(Response::new).map_err(|gone| shutting_down(&gone))
     }
 
     async fn get_ingress_routes_per_host(

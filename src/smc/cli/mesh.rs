@@ -2,9 +2,10 @@
 
 use clap::Subcommand;
 use smc_proto::admin::v1::{
-    ListPolicyRequest, ListPolicyResponse, ListProblemsRequest, ListProblemsResponse, ListServicesRequest,
-    ListServicesResponse, Severity,
+    EgressProtocol, EgressWay, ListEgressRequest, ListEgressResponse, ListPolicyRequest, ListPolicyResponse,
+    ListProblemsRequest, ListProblemsResponse, ListServicesRequest, ListServicesResponse, Severity,
 };
+use smc_types::ids::ServiceAccountId;
 
 use super::admin_access::AdminArgs;
 use super::outcome::{Outcome, Refused, Verdict};
@@ -21,6 +22,14 @@ pub(super) enum MeshCommand {
     Services(QueryArgs),
     /// List which service accounts may access which, and how.
     Policy(PolicyArgs),
+    /// List what of outside the mesh a service account may reach by its Egresses, and where it gets there.
+    Egress {
+        /// The service account
+        #[arg(value_name = "NAMESPACE/SERVICEACCOUNT")]
+        service_account: ServiceAccountId,
+        #[command(flatten)]
+        query: QueryArgs,
+    },
 }
 
 /// Flags of every subcommand.
@@ -69,6 +78,12 @@ pub(super) async fn run(command: MeshCommand) -> Outcome {
                 .map_err(Refused)?
                 .into_inner();
             output.print(&answer, services)?;
+            Ok(Verdict::Ok)
+        }
+        MeshCommand::Egress { service_account, query: QueryArgs { admin, output } } => {
+            let request = ListEgressRequest { service_account: service_account.to_string() };
+            let answer = admin.client().await?.list_egress(request).await.map_err(Refused)?.into_inner();
+            output.print(&answer, egress)?;
             Ok(Verdict::Ok)
         }
         MeshCommand::Policy(PolicyArgs { query, suggest: true }) => suggest::run(&query.admin).await,
@@ -121,6 +136,55 @@ fn services(answer: &ListServicesResponse) -> String {
         }
     }
     table.render()
+}
+
+fn egress(answer: &ListEgressResponse) -> String {
+    if answer.everything {
+        return "every connection may leave the mesh: traffic.enableEgress of the MeshConfig is true\n"
+            .to_owned();
+    }
+    let mut text = String::new();
+    if answer.ports.is_empty() {
+        text.push_str("no connection may leave the mesh\n");
+    } else {
+        let mut table = Table::new(["PORT", "NETWORK", "CARRIES", "HOST", "REQUESTS", "GOES TO", "BY"]);
+        for port in &answer.ports {
+            let by = port.declared_by.join(", ");
+            for way in &port.ways {
+                let (carries, requests, goes_to) = carried(way);
+                table.row([
+                    port.number.to_string(),
+                    way.network.clone(),
+                    carries.to_owned(),
+                    way.host.clone(),
+                    requests,
+                    goes_to.to_owned(),
+                    by.clone(),
+                ]);
+            }
+        }
+        text.push_str(&table.render());
+    }
+    for egress in &answer.left_out {
+        text.push_str("Egress ");
+        text.push_str(&egress.replace(char::is_control, "?"));
+        text.push_str(" has no effect: there is no room for it\n");
+    }
+    text
+}
+
+/// What a way out carries, which requests of it, and where they go.
+fn carried(way: &EgressWay) -> (&'static str, String, &'static str) {
+    let goes_to =
+        if way.resolved { "what the sidecar resolves the host to" } else { "the address that is dialled" };
+    match way.protocol() {
+        EgressProtocol::None => ("nothing", String::new(), "nowhere"),
+        EgressProtocol::Any => ("anything", String::new(), goes_to),
+        EgressProtocol::Tls => ("TLS", String::new(), goes_to),
+        EgressProtocol::Http if way.requests.is_empty() => ("HTTP", "all".to_owned(), goes_to),
+        EgressProtocol::Http => ("HTTP", way.requests.join("; "), goes_to),
+        EgressProtocol::Unspecified => ("unknown", String::new(), goes_to),
+    }
 }
 
 fn policy(answer: &ListPolicyResponse) -> String {

@@ -15,6 +15,7 @@ mod charts;
 mod contour;
 mod controller;
 mod documents;
+mod egress;
 mod everywhere;
 mod faults;
 mod fields;

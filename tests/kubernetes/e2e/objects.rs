@@ -249,7 +249,8 @@ async fn statuses_say_what_is_in_effect(cluster: &Cluster) {
     for (resource, name, accepted, programmed) in [
         ("trafficsplits", "canary", "True Accepted", "False NotWhollyInEffect"),
         ("trafficsplits", "quantities", "True Accepted", "False NotWhollyInEffect"),
-        ("egresses", "httpbin", "False NotImplemented", "False NotImplemented"),
+        ("egresses", "httpbin", "True Accepted", "True Programmed"),
+        ("telemetries", "logs", "False NotImplemented", "False NotImplemented"),
         ("retries", "retry", "True Accepted", "True Programmed"),
         // Its status is one that Envoy cannot give.
         ("upstreamtrafficsettings", "httpbin", "True AcceptedWithWarnings", "False NotWhollyInEffect"),

@@ -13,7 +13,7 @@ use k8s_openapi::api::core::v1::{Node, ServiceAccount};
 use kube::{Api, Client};
 
 use crate::components::Layout;
-use crate::config::{API_PORT, Config, DNS_SERVICE, ETCD_PORTS, NODE};
+use crate::config::{Config, DNS_SERVICE, NODE};
 use crate::handle::ClusterHandle;
 use crate::images::{Image, PAUSE};
 use crate::node_files::{CONTAINERD, DNS_READY_PORT};
@@ -23,8 +23,8 @@ use crate::state_dir::StateDir;
 use crate::{ClusterError, ClusterOptions, audit, dns, kubeconfig, machine, storage};
 
 /// Time limit for one component to be ready: each takes seconds, on a machine that may be busy
-/// compiling.
-const READY: Duration = Duration::from_mins(2);
+/// compiling, or slow.
+const READY: Duration = Duration::from_mins(5);
 
 /// The component that makes service accounts, endpoints and pods of workloads.
 const CONTROLLER_MANAGER: &str = "kube-controller-manager";
@@ -91,15 +91,15 @@ impl Cluster {
         if keep {
             state.keep();
         }
-        let layout = lay_out(&state, node)?;
+        let layout = lay_out(&state, &name, node)?;
         api_server_flags.extend(audit::flags(&state, &audited)?);
         lifeline.write_all(b"go\n").map_err(ClusterError::command("start the keeper"))?;
         let read = tokio::task::spawn_blocking(move || next_word(&mut words)).await;
         let word = read.map_err(ClusterError::command("read from the keeper"))?;
         let port = word.as_deref().and_then(|word| word.strip_prefix("up ")?.parse::<u16>().ok());
         let Some(port) = port else { return Err(failure(&mut keeper)) };
-        let host_port = if node { port } else { layout.api_port };
-        kubeconfig::write(&state.kubeconfig(), &layout.keys, "admin", host_port)?;
+        let address = if node { SocketAddr::from((Ipv4Addr::LOCALHOST, port)) } else { layout.api_address() };
+        kubeconfig::write(&state.kubeconfig(), &layout.keys, "admin", address)?;
         let handle = ClusterHandle::new(name, state, programs);
         let lifeline = Some(lifeline);
         let cluster = Self { handle, layout, has_controller_manager, api_server_flags, keeper, lifeline };
@@ -160,14 +160,14 @@ impl Cluster {
     }
 
     /// Writes a kubeconfig of the administrator for the API server of a cluster without a node, by way of a
-    /// relay at this port of the loopback interface.
+    /// relay at this port of 127.0.0.1.
     pub fn write_kubeconfig(&self, path: &Path, port: u16) -> Result<(), ClusterError> {
-        kubeconfig::write(path, &self.layout.keys, "admin", port)
+        kubeconfig::write(path, &self.layout.keys, "admin", SocketAddr::from((Ipv4Addr::LOCALHOST, port)))
     }
 
     /// The address of the API server in the network of its cluster, which is the host's without a node.
     pub fn api_address(&self) -> SocketAddr {
-        SocketAddr::from((Ipv4Addr::LOCALHOST, self.layout.api_port))
+        self.layout.api_address()
     }
 
     /// Starts a component again that [`ClusterHandle::signal`] has killed.
@@ -345,22 +345,18 @@ fn failure(keeper: &mut Child) -> ClusterError {
 }
 
 /// Makes keys, kubeconfigs and configuration files in the cluster's empty directory.
-fn lay_out(state: &StateDir, node: bool) -> Result<Layout, ClusterError> {
-    let keys = Keys::make(state.keys())?;
-    let (api_port, etcd_ports) = if node {
-        (API_PORT, ETCD_PORTS)
-    } else {
-        let [api, client, peer] = machine::free_ports()?;
-        (api, (client, peer))
-    };
-    let layout = Layout { state: state.path().to_owned(), keys, api_port, etcd_ports, node };
+fn lay_out(state: &StateDir, name: &str, node: bool) -> Result<Layout, ClusterError> {
+    // A node has a network of its own.
+    let host = if node { Ipv4Addr::LOCALHOST } else { machine::free_host(name)? };
+    let keys = Keys::make(state.keys(), host)?;
+    let layout = Layout { state: state.path().to_owned(), keys, host, node };
     let clients: &[&str] = if node {
         &["controller-manager", "scheduler", "kubelet", "proxy", "coredns"]
     } else {
         &["controller-manager"]
     };
     for client in clients {
-        kubeconfig::write(&layout.kubeconfig(client), &layout.keys, client, api_port)?;
+        kubeconfig::write(&layout.kubeconfig(client), &layout.keys, client, layout.api_address())?;
     }
     if node {
         storage::make_directories(state.path())?;

@@ -1,8 +1,9 @@
 //! Owns the command lines of the components. Pure.
 
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
-use crate::config::{DNS_SERVICE, NODE, NODE_ADDRESS, NODE_POD_RANGE, SERVICE_RANGE};
+use crate::config::{API_PORT, DNS_SERVICE, ETCD_PORTS, NODE, NODE_ADDRESS, NODE_POD_RANGE, SERVICE_RANGE};
 use crate::pki::Keys;
 
 /// What the command lines depend on.
@@ -11,10 +12,8 @@ pub(crate) struct Layout {
     /// The cluster's directory.
     pub(crate) state: PathBuf,
     pub(crate) keys: Keys,
-    /// The API server's port on its loopback interface.
-    pub(crate) api_port: u16,
-    /// etcd's ports: of clients, of members.
-    pub(crate) etcd_ports: (u16, u16),
+    /// The address of the loopback interface at which the API server and etcd listen.
+    pub(crate) host: Ipv4Addr,
     /// A node's addresses are advertised; without a node, the loopback interface is all there is.
     pub(crate) node: bool,
 }
@@ -22,6 +21,11 @@ pub(crate) struct Layout {
 impl Layout {
     fn path(&self, name: &str) -> String {
         text(&self.state.join(name))
+    }
+
+    /// Where the API server listens.
+    pub(crate) fn api_address(&self) -> SocketAddr {
+        SocketAddr::from((self.host, API_PORT))
     }
 
     fn certificate(&self, name: &str) -> String {
@@ -38,9 +42,10 @@ impl Layout {
     }
 
     pub(crate) fn etcd(&self) -> Vec<String> {
-        let (client, peer) = self.etcd_ports;
+        let (client, peer) = ETCD_PORTS;
+        let host = self.host;
         let ca = text(&self.keys.ca());
-        let (client, peer) = (format!("https://127.0.0.1:{client}"), format!("https://127.0.0.1:{peer}"));
+        let (client, peer) = (format!("https://{host}:{client}"), format!("https://{host}:{peer}"));
         flags(&[
             ("name", "etcd".to_owned()),
             ("data-dir", self.path("etcd")),
@@ -67,11 +72,11 @@ impl Layout {
     pub(crate) fn api_server(&self) -> Vec<String> {
         let ca = text(&self.keys.ca());
         let mut flags = flags(&[
-            ("etcd-servers", format!("https://127.0.0.1:{}", self.etcd_ports.0)),
+            ("etcd-servers", format!("https://{}:{}", self.host, ETCD_PORTS.0)),
             ("etcd-cafile", ca.clone()),
             ("etcd-certfile", self.certificate("etcd-client")),
             ("etcd-keyfile", self.key("etcd-client")),
-            ("secure-port", self.api_port.to_string()),
+            ("secure-port", API_PORT.to_string()),
             ("tls-cert-file", self.certificate("apiserver")),
             ("tls-private-key-file", self.key("apiserver")),
             ("client-ca-file", ca.clone()),
@@ -105,8 +110,8 @@ impl Layout {
             ])
         } else {
             self::flags(&[
-                ("bind-address", "127.0.0.1".to_owned()),
-                ("advertise-address", "127.0.0.1".to_owned()),
+                ("bind-address", self.host.to_string()),
+                ("advertise-address", self.host.to_string()),
                 // The API refuses loopback addresses in endpoints.
                 ("endpoint-reconciler-type", "none".to_owned()),
             ])

@@ -22,9 +22,9 @@ pub(crate) const DNS_SERVICE: &str = "10.96.0.10";
 pub(crate) const POD_RANGE: &str = "10.244.0.0/16";
 /// The part of it that the node gives to its pods.
 pub(crate) const NODE_POD_RANGE: &str = "10.244.0.0/24";
-/// Port of the API server in a namespace of its own.
+/// Port of the API server, at an address of its own.
 pub(crate) const API_PORT: u16 = 6443;
-/// Ports of etcd in a namespace of its own: of clients, of members.
+/// Ports of etcd, at an address of its own: of clients, of members.
 pub(crate) const ETCD_PORTS: (u16, u16) = (2379, 2380);
 /// Search path of components: the packages that they need are Debian's.
 pub(crate) const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";

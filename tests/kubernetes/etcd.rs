@@ -9,6 +9,8 @@ use crate::{Cluster, ClusterError, command};
 
 const ETCD: &str = "etcd";
 const API_SERVER: &str = "kube-apiserver";
+/// The components that decide by what they have seen.
+const REMEMBERING: [&str; 2] = ["kube-controller-manager", "kube-scheduler"];
 /// Time limit of a copy: some MB, and files that etcd has reserved.
 const COPY: Duration = Duration::from_mins(1);
 
@@ -28,13 +30,20 @@ impl Cluster {
     }
 
     /// Puts a copy back: ends the API server and etcd, and starts both over the copy. Returns when the API
-    /// server is ready.
+    /// server is ready. What remembers the state before is started again, as Kubernetes' documents have it: a
+    /// scheduler that goes on may leave a pod unscheduled, which it had scheduled in what is lost.
     pub async fn put_back(&self, copy: &EtcdCopy) -> Result<(), ClusterError> {
         self.end(API_SERVER).await?;
         self.end(ETCD).await?;
         replace(&self.state_dir().etcd(), &copy.0).await?;
         self.start_again(ETCD).await?;
-        self.start_api_server().await
+        self.start_api_server().await?;
+        let running = self.components().await?;
+        for component in REMEMBERING.into_iter().filter(|one| running.iter().any(|name| name == one)) {
+            self.end(component).await?;
+            self.start_again(component).await?;
+        }
+        Ok(())
     }
 
     async fn end(&self, component: &str) -> Result<(), ClusterError> {

@@ -23,8 +23,8 @@ use crate::{ClusterError, control, forward};
 
 /// Poll interval of the first process.
 const POLL: Duration = Duration::from_millis(100);
-/// Time limit for the first process to mount, to set up its network and to listen.
-const START: Duration = Duration::from_secs(30);
+/// Time limit for the first process to mount, to set up its network and to listen, on a machine that is busy.
+const START: Duration = Duration::from_mins(2);
 
 /// Time limit for the end of all processes, which the kernel has killed.
 const END: Duration = Duration::from_secs(10);

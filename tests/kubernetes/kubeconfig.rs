@@ -2,6 +2,7 @@
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
+use std::net::SocketAddr;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
@@ -10,14 +11,14 @@ use serde_json::json;
 use crate::ClusterError;
 use crate::pki::Keys;
 
-/// Writes the kubeconfig of the client `name` for the API server at `port` of the loopback
-/// interface. It refers to the files of keys and has none itself.
-pub(crate) fn write(path: &Path, keys: &Keys, name: &str, port: u16) -> Result<(), ClusterError> {
+/// Writes the kubeconfig of the client `name` for the API server at `address`. It refers to the files
+/// of keys and has none itself.
+pub(crate) fn write(path: &Path, keys: &Keys, name: &str, address: SocketAddr) -> Result<(), ClusterError> {
     let text = json!({
         "apiVersion": "v1",
         "kind": "Config",
         "clusters": [{ "name": "smc", "cluster": {
-            "server": format!("https://127.0.0.1:{port}"),
+            "server": format!("https://{address}"),
             "certificate-authority": keys.ca(),
         }}],
         "users": [{ "name": name, "user": {

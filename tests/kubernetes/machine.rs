@@ -1,15 +1,17 @@
 //! Owns the questions to the machine before a cluster starts: privileges, packages, free ports.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::Path;
 
 use crate::command::{self, command};
+use crate::config::{API_PORT, ETCD_PORTS};
 use crate::{ClusterError, programs};
 
 /// The flags with which an ordinary user may make namespaces, where the kernel lets them.
 const USER_NAMESPACE: [&str; 2] = ["--user", "--map-root-user"];
-/// Time limit of `unshare true`.
-const LIMIT: std::time::Duration = std::time::Duration::from_secs(20);
+/// Time limit of `unshare true`, on a machine that is busy.
+const LIMIT: std::time::Duration = std::time::Duration::from_mins(1);
 
 /// What a node needs of Debian's packages.
 const PACKAGES: [(&str, &str); 6] = [
@@ -68,16 +70,31 @@ async fn try_unshare(flags: &[&str]) -> Result<(), String> {
     }
 }
 
-/// Ports of the loopback interface that were free a moment ago, all different.
-pub(crate) fn free_ports<const N: usize>() -> Result<[u16; N], ClusterError> {
-    let failed = || ClusterError::command::<std::io::Error>("find a free port");
-    let mut ports = [0; N];
-    // All are held until the last is found.
-    let mut listeners = Vec::new();
-    for port in &mut ports {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(failed())?;
-        *port = listener.local_addr().map_err(failed())?.port();
-        listeners.push(listener);
+/// How many addresses are tried for a cluster. The first is nearly always free.
+const ADDRESSES: u32 = 16;
+
+/// An address of the loopback interface at which nothing listens on the ports of an API server and of etcd.
+/// The name decides about it, so that clusters that start at once take different ones. What asks for any free
+/// port gets none there: at an address that all have in common, a port that was free a moment ago is taken
+/// now and then before its component listens.
+pub(crate) fn free_host(name: &str) -> Result<Ipv4Addr, ClusterError> {
+    let mut hasher = DefaultHasher::new();
+    name.hash(&mut hasher);
+    let first = hasher.finish();
+    let (client, peer) = ETCD_PORTS;
+    let mut refused = None;
+    for attempt in 0..u64::from(ADDRESSES) {
+        let [.., net, high, low] = first.wrapping_add(attempt).to_be_bytes();
+        // The others are those of the replicas in other tests.
+        let host = Ipv4Addr::new(127, 251 + net % 4, high, 1 + low % 254);
+        match [API_PORT, client, peer]
+            .into_iter()
+            .try_for_each(|port| TcpListener::bind((host, port)).map(drop))
+        {
+            Ok(()) => return Ok(host),
+            Err(error) => refused = Some(error),
+        }
     }
-    Ok(ports)
+    let error = refused.unwrap_or_else(|| std::io::ErrorKind::AddrInUse.into());
+    Err(ClusterError::command::<std::io::Error>("find a free address")(error))
 }

@@ -2,6 +2,7 @@
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
+use std::net::Ipv4Addr;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
@@ -28,12 +29,13 @@ const LEAVES: [Leaf; 11] = [
             "kubernetes.default",
             "kubernetes.default.svc",
             "localhost",
+            // Relays listen there.
             "127.0.0.1",
             NODE_ADDRESS,
             API_SERVICE,
         ],
     ),
-    Leaf("etcd", "etcd", None, &["localhost", "127.0.0.1"]),
+    Leaf("etcd", "etcd", None, &["localhost"]),
     Leaf("etcd-client", "kube-apiserver", None, &[]),
     Leaf("admin", "admin", Some("system:masters"), &[]),
     Leaf("controller-manager", "system:kube-controller-manager", None, &[]),
@@ -50,9 +52,10 @@ const LEAVES: [Leaf; 11] = [
 pub(crate) struct Keys(pub(crate) PathBuf);
 
 impl Keys {
-    /// Makes all of them, in files that this user alone can read.
+    /// Makes all of them, in files that this user alone can read, for an API server and an etcd that listen
+    /// at `host`.
     #[expect(clippy::disallowed_methods, reason = "keys of a test cluster, outside the mesh's own CA")]
-    pub(crate) fn make(directory: PathBuf) -> Result<Self, ClusterError> {
+    pub(crate) fn make(directory: PathBuf, host: Ipv4Addr) -> Result<Self, ClusterError> {
         let keys = Self(directory);
         let key = |subject: &str| KeyPair::generate().map_err(failed(subject));
         let ca_key = key("the CA")?;
@@ -74,7 +77,10 @@ impl Keys {
         let issuer = Issuer::new(ca, ca_key);
         for Leaf(name, common_name, organisation, names) in &LEAVES {
             let leaf_key = key(name)?;
-            let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+            let mut names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+            if ["apiserver", "etcd"].contains(name) {
+                names.push(host.to_string());
+            }
             let mut leaf = CertificateParams::new(names).map_err(failed(name))?;
             // In place of the default name of the library.
             leaf.distinguished_name = rcgen::DistinguishedName::new();

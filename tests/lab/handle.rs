@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -181,15 +181,14 @@ impl LabHandle {
         self.collect(None, None, argv, &[]).await
     }
 
-    /// Listens on this port of the node's loopback interface, so that the controllers reach the caller there.
-    /// Needs root: the socket belongs to the lab's network.
-    pub async fn listen(&self, port: u16) -> Result<TcpListener, LabError> {
+    /// Listens on this address of the node's loopback interface, so that the controllers reach the caller
+    /// there. Needs root: the socket belongs to the lab's network.
+    pub async fn listen(&self, address: SocketAddr) -> Result<TcpListener, LabError> {
         let socket = self.state.control_socket();
         let failed = |error: io::Error| LabError::file("connect to", &socket)(error);
         let supervisor = UnixStream::connect(&socket).await.map_err(failed)?.peer_cred().map_err(failed)?;
         let pid = supervisor.pid().and_then(|pid| u32::try_from(pid).ok());
         let pid = pid.ok_or_else(|| LabError::Refused("the lab's processes are not visible".to_owned()))?;
-        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         let listened = netns::listen(pid, address).await;
         listened.map_err(|error| LabError::Refused(format!("listen on {address} in the lab: {error}")))
     }

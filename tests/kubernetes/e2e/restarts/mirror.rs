@@ -33,7 +33,7 @@ impl Mirror {
         let address = cluster.api_address();
         let (lab, listener) = eventually(LAB, "the lab", async || {
             let handle = LabHandle::find(lab).await.map_err(|error| error.chain())?;
-            let listener = handle.listen(address.port()).await.map_err(|error| error.chain())?;
+            let listener = handle.listen(address).await.map_err(|error| error.chain())?;
             Ok::<_, String>((handle, listener))
         })
         .await;

@@ -149,8 +149,8 @@ async fn an_object_that_is_hard_to_read_costs_itself_alone() {
 const HARMLESS_BYTES: u64 = 4096;
 
 /// Bytes of an object that may be refused. An API server looks for everything that is wrong with an object,
-/// and does so for minutes in a MiB with a hundred thousand wrong entries.
-const REFUSED_BYTES: usize = 64 * 1024;
+/// and does so for minutes in a MiB with a hundred thousand wrong entries; after 34 s it says something else.
+const REFUSED_BYTES: usize = 16 * 1024;
 
 /// In what the definitions leave out, nothing is stored, and what they have has types.
 #[tokio::test(flavor = "multi_thread")]

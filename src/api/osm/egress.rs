@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 use schemars::JsonSchema;
 use serde_json::{Value, json};
-use smc_model::cidr::{IpNet, parse_cidr};
+use smc_model::cidr::IpNet;
 use smc_model::egress::EgressHost;
 use smc_types::ids::{NamespacedName, ServiceAccountId};
 use smc_types::object_ref::Kind;
@@ -18,7 +18,7 @@ use smc_types::text::truncated;
 
 use super::policy::{
     HTTP_ROUTE_GROUP, MAX_ENTRIES, MAX_MATCHES, MAX_SETTINGS, Port, Reference, TypedReference, account,
-    entries, is_host_name, port, typed_reference,
+    beside, entries, is_host_name, port, range, restriction, typed_reference,
 };
 use crate::kind::{CustomKind, effective, schema};
 use crate::object::Object;
@@ -124,15 +124,9 @@ fn read(id: &NamespacedName, spec: Node, findings: &mut Findings) -> Option<Egre
     let mut spec = spec.object(findings)?;
     let nodes = entries(&mut spec, "sources", MAX_ENTRIES, true, findings).into_iter();
     let sources: BTreeSet<_> =
-        nodes.filter_map(|node| account(node, Some(id.namespace()), findings)).collect();
-    let restricts = spec.has("hosts");
-    let nodes = entries(&mut spec, "hosts", MAX_ENTRIES, false, findings).into_iter();
-    let hosts: BTreeSet<_> = nodes.filter_map(|node| host(node, findings)).collect();
-    let hosts = restricts.then_some(hosts);
-    let restricts = spec.has("ipAddresses");
-    let nodes = entries(&mut spec, "ipAddresses", MAX_ENTRIES, false, findings).into_iter();
-    let networks: BTreeSet<_> = nodes.filter_map(|node| network(node, findings)).collect();
-    let networks = restricts.then_some(networks);
+        nodes.filter_map(|node| account(node, id.namespace(), findings)).collect();
+    let hosts = restriction(&mut spec, "hosts", MAX_ENTRIES, host, findings);
+    let networks = restriction(&mut spec, "ipAddresses", MAX_ENTRIES, network, findings);
     for (field, is_empty) in [
         ("spec.hosts", hosts.as_ref().is_some_and(BTreeSet::is_empty)),
         ("spec.ipAddresses", networks.as_ref().is_some_and(BTreeSet::is_empty)),
@@ -210,19 +204,7 @@ fn is_address(name: &str) -> bool {
 
 fn network(node: Node, findings: &mut Findings) -> Option<IpNet> {
     let path = node.path.clone();
-    let text = node.text(findings)?;
-    match parse_cidr(&text) {
-        // A connection over IPv4 has an address of IPv4.
-        Ok(IpNet::V6(range)) if range.addr().to_ipv4_mapped().is_some() && range.prefix_len() >= 96 => {
-            findings.error(&path, "is a range of IPv4 mapped into IPv6; left out");
-            None
-        }
-        Ok(range) => Some(range),
-        Err(error) => {
-            findings.error(&path, format!("{error}; left out"));
-            None
-        }
-    }
+    range(&node.text(findings)?, &path, findings)
 }
 
 /// A port on which something can be reached.
@@ -292,14 +274,11 @@ fn read_matches(
                 settings += 1;
                 findings.warning(&path, "limits nothing: what is outside of the mesh has no limits yet");
             }
-            Some((_, name)) => match NamespacedName::new(id.namespace(), &name) {
-                Ok(name) => {
+            Some((_, name)) => match beside(id, &name, &format!("{path}.name"), findings) {
+                Some(name) => {
                     groups.insert(name);
                 }
-                Err(error) => {
-                    others = true;
-                    findings.error(&format!("{path}.name"), error.to_string());
-                }
+                None => others = true,
             },
             None => others = true,
         }
@@ -318,19 +297,15 @@ fn read_matches(
 }
 
 impl Egress {
-    /// The names and namespaces of services that its hosts spell: `web.shop.svc.cluster.local`, or a shorter
-    /// form with `.svc`.
-    pub fn services(&self) -> impl Iterator<Item = (&str, NamespacedName)> {
-        self.hosts.iter().flatten().filter_map(|host| {
+    /// The names that the sidecar resolves and that spell services, `web.shop.svc.cluster.local` or a shorter
+    /// form with `.svc`, with the services' names and namespaces.
+    pub fn resolved_services(&self) -> impl Iterator<Item = (&str, NamespacedName)> {
+        let resolved = self.hosts.iter().flatten().filter(|_| self.networks.is_none());
+        resolved.filter_map(|host| {
             let EgressHost::Named(name) = host else { return None };
             let service = FullName::parse(name)?;
             Some((name.as_str(), NamespacedName::new(service.namespace, service.name).ok()?))
         })
-    }
-
-    /// Whether the sidecar resolves its names.
-    pub fn resolves(&self) -> bool {
-        self.networks.is_none()
     }
 }
 

@@ -8,15 +8,15 @@ use std::collections::BTreeSet;
 
 use schemars::JsonSchema;
 use serde_json::{Value, json};
-use smc_model::cidr::{IpNet, parse_cidr};
+use smc_model::cidr::IpNet;
 use smc_types::ids::{NamespacedName, ServiceId};
 use smc_types::object_ref::Kind;
 use smc_types::problem::Reading;
 use smc_types::text::truncated;
 
 use super::policy::{
-    HTTP_ROUTE_GROUP, MAX_ENTRIES, MAX_MATCHES, MAX_SETTINGS, Port, Reference, TypedReference, entries,
-    is_host_name, port, reference, typed_reference,
+    HTTP_ROUTE_GROUP, MAX_ENTRIES, MAX_MATCHES, MAX_SETTINGS, Port, Reference, TypedReference, beside,
+    entries, is_host_name, port, range, reference, restriction, typed_reference,
 };
 use crate::kind::{CustomKind, effective, schema};
 use crate::object::Object;
@@ -173,16 +173,7 @@ fn read_source(node: Node, sources: &mut IngressSources, findings: &mut Findings
     let Some((kind, name, namespace)) = source else { return };
     if kind == "IPRange" {
         let path = format!("{path}.name");
-        match parse_cidr(&name) {
-            // A connection over IPv4 has an address of IPv4.
-            Ok(IpNet::V6(range)) if range.addr().to_ipv4_mapped().is_some() && range.prefix_len() >= 96 => {
-                findings.error(&path, "is a range of IPv4 mapped into IPv6; left out");
-            }
-            Ok(range) => {
-                addresses.ranges.insert(range);
-            }
-            Err(error) => findings.error(&path, error.to_string()),
-        }
+        addresses.ranges.extend(range(&name, &path, findings));
         return;
     }
     let Some(namespace) = namespace else {
@@ -251,32 +242,29 @@ fn read_tls(node: Node, findings: &mut Findings) -> Option<(bool, Option<BTreeSe
     let mut tls = node.object(findings)?;
     let skip = tls.require("skipClientCertValidation", findings).and_then(|node| node.boolean(findings));
     let path = tls.path("sniHosts");
-    let restricts = tls.has("sniHosts");
-    let mut names = BTreeSet::new();
-    for node in entries(&mut tls, "sniHosts", MAX_SETTINGS, false, findings) {
-        let path = node.path.clone();
-        let Some(name) = node.text(findings) else { continue };
-        let name = name.to_ascii_lowercase();
-        if name.ends_with(ServiceId::DOMAIN) {
-            let message = format!(
-                "is {:?}, by which sidecars ask: a client that does has to be one; left out",
-                truncated(&name, 60)
-            );
-            findings.error(&path, message);
-        } else if is_host_name(name.strip_prefix("*.").unwrap_or(&name)) {
-            names.insert(name);
-        } else {
-            let name = truncated(&name, 60);
-            let message = format!("is {name:?}, which is neither a name nor *. and a name; left out");
-            findings.error(&path, message);
-        }
-    }
+    let names = restriction(&mut tls, "sniHosts", MAX_SETTINGS, server_name, findings);
     tls.finish(findings);
-    if restricts && names.is_empty() {
+    if names.as_ref().is_some_and(BTreeSet::is_empty) {
         findings.error(&path, "names no host that a client could ask for: none could connect");
         return None;
     }
-    Some((!skip.unwrap_or(false), restricts.then_some(names)))
+    Some((!skip.unwrap_or(false), names))
+}
+
+/// A name that clients may ask for, in lower case.
+fn server_name(node: Node, findings: &mut Findings) -> Option<String> {
+    let path = node.path.clone();
+    let name = node.text(findings)?.to_ascii_lowercase();
+    let shown = truncated(&name, 60);
+    let message = if name.ends_with(ServiceId::DOMAIN) {
+        format!("is {shown:?}, by which sidecars ask: a client that does has to be one; left out")
+    } else if is_host_name(name.strip_prefix("*.").unwrap_or(&name)) {
+        return Some(name);
+    } else {
+        format!("is {shown:?}, which is neither a name nor *. and a name; left out")
+    };
+    findings.error(&path, message);
+    None
 }
 
 /// The groups, of which those that cannot be read are left out: they would only add requests.
@@ -290,12 +278,7 @@ fn read_matches(
     for node in node.list(MAX_MATCHES, findings).unwrap_or_default() {
         let path = format!("{}.name", node.path);
         let Some((_, name)) = typed_reference(node, &[HTTP_ROUTE_GROUP], findings) else { continue };
-        match NamespacedName::new(id.namespace(), &name) {
-            Ok(name) => {
-                names.insert(name);
-            }
-            Err(error) => findings.error(&path, error.to_string()),
-        }
+        names.extend(beside(id, &name, &path, findings));
     }
     if names.is_empty() {
         findings.error(

@@ -4,12 +4,14 @@
 //! these kinds yet; the reader of one that it does not returns only what is wrong, and that the object has no
 //! effect ([`read`]).
 
+use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde_json::Value;
+use smc_model::cidr::{IpNet, parse_cidr};
 use smc_types::duration;
 use smc_types::ids::{NamespacedName, ServiceAccountId, check_subdomain};
 use smc_types::object_ref::Kind;
@@ -103,6 +105,21 @@ pub(super) fn entries(
     nodes
 }
 
+/// What can be read of a list that restricts where it is there, and so may mean nothing; `None` means that it
+/// is not there.
+pub(super) fn restriction<T: Ord>(
+    spec: &mut Fields,
+    name: &str,
+    most: usize,
+    read: impl Fn(Node, &mut Findings) -> Option<T>,
+    findings: &mut Findings,
+) -> Option<BTreeSet<T>> {
+    let is_there = spec.has(name);
+    let nodes = entries(spec, name, most, false, findings).into_iter();
+    let read: BTreeSet<T> = nodes.filter_map(|node| read(node, findings)).collect();
+    is_there.then_some(read)
+}
+
 pub(super) fn section(fields: &mut Fields, name: &str, findings: &mut Findings) -> Option<Fields> {
     fields.take(name).and_then(|node| node.object(findings))
 }
@@ -155,15 +172,31 @@ pub(super) fn of_namespace<T, E: Display>(
     new(&namespace, &name).map_err(|error| findings.error(&path, error.to_string())).ok()
 }
 
-/// A service account, whose namespace must be `own` if that is given.
-pub(super) fn account(node: Node, own: Option<&str>, findings: &mut Findings) -> Option<ServiceAccountId> {
+/// A service account, whose namespace must be `own`.
+pub(super) fn account(node: Node, own: &str, findings: &mut Findings) -> Option<ServiceAccountId> {
     let path = node.path.clone();
     let account = of_namespace(node, "ServiceAccount", ServiceAccountId::new, findings)?;
-    if own.is_some_and(|own| own != account.namespace()) {
+    if account.namespace() != own {
         findings.error(&format!("{path}.namespace"), "must be the namespace of the object itself");
         return None;
     }
     Some(account)
+}
+
+/// A range of addresses, found at this path. A connection over IPv4 has an address of IPv4, so that a range of
+/// IPv4 mapped into IPv6 would mean none.
+pub(super) fn range(text: &str, path: &str, findings: &mut Findings) -> Option<IpNet> {
+    match parse_cidr(text) {
+        Ok(IpNet::V6(range)) if range.addr().to_ipv4_mapped().is_some() && range.prefix_len() >= 96 => {
+            findings.error(path, "is a range of IPv4 mapped into IPv6; left out");
+            None
+        }
+        Ok(range) => Some(range),
+        Err(error) => {
+            findings.error(path, format!("{error}; left out"));
+            None
+        }
+    }
 }
 
 /// A port and its protocol.
@@ -194,6 +227,16 @@ pub(super) fn typed_reference(
     let name = fields.require("name", findings).and_then(|node| node.text(findings));
     fields.finish(findings);
     Some((kind?, name?))
+}
+
+/// The full name of an object of the namespace of `id`, named at this path.
+pub(super) fn beside(
+    id: &NamespacedName,
+    name: &str,
+    path: &str,
+    findings: &mut Findings,
+) -> Option<NamespacedName> {
+    NamespacedName::new(id.namespace(), name).map_err(|error| findings.error(path, error.to_string())).ok()
 }
 
 /// A duration within these bounds. Another one is left out.

@@ -105,7 +105,7 @@ pub fn read_retry(id: &NamespacedName, spec: Value) -> Reading<Retry> {
 fn read(id: &NamespacedName, spec: Node, findings: &mut Findings) -> Option<Retry> {
     let mut spec = spec.object(findings)?;
     let source = spec.require("source", findings);
-    let source = source.and_then(|node| account(node, Some(id.namespace()), findings));
+    let source = source.and_then(|node| account(node, id.namespace(), findings));
     let nodes = entries(&mut spec, "destinations", MAX_ENTRIES, true, findings);
     let destinations = nodes.into_iter();
     let destinations: BTreeSet<_> =

@@ -256,7 +256,7 @@ impl Index {
         for group in egress.matches.iter().flatten() {
             set(&mut self.egress_using, group.clone(), egress.id.clone(), present);
         }
-        for (_, service) in egress.services() {
+        for (_, service) in egress.resolved_services() {
             set(&mut self.egress_naming, service, egress.id.clone(), present);
         }
     }

@@ -71,7 +71,7 @@ struct Offer<'a> {
 
 impl Offer<'_> {
     fn sources_on(&self, http: usize, other: usize) -> u64 {
-        self.sources.saturating_mul(length(http) + COPIES_OF_AN_IDENTITY * length(other))
+        self.sources.saturating_mul(count(http) + COPIES_OF_AN_IDENTITY * count(other))
     }
 }
 
@@ -98,7 +98,7 @@ impl<'a> Estimate<'a> {
     pub fn add_limits(&mut self, port: &InboundPort, bytes: usize, ways: usize) {
         if let Ok(place) = self.ports.binary_search_by_key(&port, |(port, _)| port) {
             let sum = &mut self.ports[place].1;
-            *sum = sum.saturating_add(length(bytes).saturating_mul(length(ways)));
+            *sum = sum.saturating_add(count(bytes).saturating_mul(count(ways)));
         }
     }
 
@@ -152,7 +152,7 @@ impl<'a> Estimate<'a> {
         let alone = |offer: &&Offer<'_>| {
             let (http, other) = (within(&offer.http, &ports), within(&offer.other, &ports));
             let rules = self.rules.get(offer.rules).copied().unwrap_or(u64::MAX);
-            offer.sources_on(http.len(), other.len()).saturating_add(rules.saturating_mul(length(http.len())))
+            offer.sources_on(http.len(), other.len()).saturating_add(rules.saturating_mul(count(http.len())))
         };
         let mut order: Vec<_> = self.offers.iter().collect();
         order.sort_by_cached_key(|offer| (alone(offer), offer.target));
@@ -192,7 +192,7 @@ impl<'a> Estimate<'a> {
             return u64::MAX;
         };
         let fresh = http.iter().filter(|port| covered.insert(**port)).count();
-        sources.saturating_add(rules.saturating_mul(length(fresh)))
+        sources.saturating_add(rules.saturating_mul(count(fresh)))
     }
 }
 
@@ -205,7 +205,7 @@ impl<'a> GrantSizes<'a> {
     pub fn of(&mut self, routes: &impl Routes, target: &'a TrafficTarget) -> u64 {
         let tcp = target.rules.iter().filter(|rule| rule.kind == RuleKind::TcpRoute);
         let tcp = tcp.filter_map(|rule| routes.tcp_route(&rule.name));
-        let ports = tcp.map(|route| length(route.ports.len())).fold(0, u64::saturating_add);
+        let ports = tcp.map(|route| count(route.ports.len())).fold(0, u64::saturating_add);
         let http = rules_bytes(routes, &grants::http_rules(target), &mut self.0);
         http.saturating_add(ports.saturating_mul(PORT_NUMBER_BYTES))
     }
@@ -216,8 +216,14 @@ fn within(places: &[usize], open: &[bool]) -> Vec<usize> {
     places.iter().copied().filter(|&place| open.get(place).is_some_and(|open| *open)).collect()
 }
 
-fn length(number: usize) -> u64 {
+/// A number of things, or of bytes, as what is estimated counts it.
+pub(super) fn count(number: usize) -> u64 {
     u64::try_from(number).unwrap_or(u64::MAX)
+}
+
+/// All parts together, or the largest number: an estimate is compared with a bound.
+pub(super) fn sum(parts: impl IntoIterator<Item = u64>) -> u64 {
+    parts.into_iter().fold(0, u64::saturating_add)
 }
 
 /// The places of the ports that a target applies to: those of HTTP, and the others.
@@ -239,7 +245,7 @@ fn applicable(
 }
 
 fn identity_bytes(account: &ServiceAccountId) -> u64 {
-    IDENTITY_BYTES + length(account.namespace().len() + account.name().len())
+    IDENTITY_BYTES + count(account.namespace().len() + account.name().len())
 }
 
 /// What HTTP rules take on one port. `groups` remembers whole groups.
@@ -262,13 +268,13 @@ fn rules_bytes<'a>(
 pub(crate) fn match_bytes(http: &HttpMatch) -> u64 {
     let methods = match &http.methods {
         MethodSet::Any => 0,
-        MethodSet::Only(methods) => methods.iter().map(|method| length(method.len()) + 1).sum(),
+        MethodSet::Only(methods) => methods.iter().map(|method| count(method.len()) + 1).sum(),
     };
-    let path = http.path.as_ref().map_or(0, |path| length(path.as_str().len()));
+    let path = http.path.as_ref().map_or(0, |path| count(path.as_str().len()));
     // A condition for the values that match, and one for those that must not be there.
     let headers = http.headers.iter().flat_map(|(name, pattern)| {
         let patterns = std::iter::once(pattern.matching()).chain(pattern.other());
-        patterns.map(|pattern| CONDITION_BYTES + length(name.len() + pattern.as_str().len()))
+        patterns.map(|pattern| CONDITION_BYTES + count(name.len() + pattern.as_str().len()))
     });
     PERMISSION_BYTES + methods + path + headers.sum::<u64>()
 }

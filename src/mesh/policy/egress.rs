@@ -10,6 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use super::bounds::{count, sum};
 use super::grants::{self, Routes};
 use smc_api::osm::egress::{Egress, EgressProtocol};
 use smc_model::cidr::IpNet;
@@ -347,14 +348,6 @@ impl Sizes {
         }
         true
     }
-}
-
-fn count(number: usize) -> u64 {
-    u64::try_from(number).unwrap_or(u64::MAX)
-}
-
-fn sum(parts: impl IntoIterator<Item = u64>) -> u64 {
-    parts.into_iter().fold(0, u64::saturating_add)
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::bounds::PORT_BYTES;
+use super::bounds::{PORT_BYTES, count, sum};
 use super::grants::{self, Routes};
 use smc_api::osm::ingress_backend::{BackendPort, IngressBackend, IngressProtocol};
 use smc_model::cidr::IpNet;
@@ -110,14 +110,6 @@ pub fn bytes<'a>(
         IngressProtocol::Https { server_names: None, .. } | IngressProtocol::Http => 0,
     });
     sum(own).saturating_add(each.saturating_mul(count(opening.ports.len())))
-}
-
-fn count(number: usize) -> u64 {
-    u64::try_from(number).unwrap_or(u64::MAX)
-}
-
-fn sum(parts: impl IntoIterator<Item = u64>) -> u64 {
-    parts.into_iter().fold(0, u64::saturating_add)
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use crate::mesh;
 use crate::shared;
 use crate::traffic::expect;
 
-/// A server outside of the mesh, and two clients in it.
+/// A server outside of the mesh, and a namespace in it.
 const MANIFESTS: &str = r#"
 apiVersion: v1
 kind: Namespace
@@ -29,31 +29,26 @@ spec: { selector: { app: web }, ports: [{ name: http, port: 80, targetPort: 8080
 apiVersion: v1
 kind: Namespace
 metadata: { name: harbour, labels: { openservicemesh.io/monitored-by: smc } }
----
-apiVersion: v1
-kind: ServiceAccount
-metadata: { name: alice, namespace: harbour }
----
-apiVersion: v1
-kind: Pod
-metadata: { name: alice, namespace: harbour }
-spec:
-  serviceAccountName: alice
-  terminationGracePeriodSeconds: 1
-  containers: [{ name: client, image: "tools:test", command: [smc-lab, echo, --http, "8080"] }]
----
-apiVersion: v1
-kind: ServiceAccount
-metadata: { name: bob, namespace: harbour }
----
-apiVersion: v1
-kind: Pod
-metadata: { name: bob, namespace: harbour }
-spec:
-  serviceAccountName: bob
-  terminationGracePeriodSeconds: 1
-  containers: [{ name: client, image: "tools:test", command: [smc-lab, echo, --http, "8080"] }]
 "#;
+
+/// A client in the mesh, with an account of its own.
+fn client(name: &str) -> String {
+    format!(
+        "
+apiVersion: v1
+kind: ServiceAccount
+metadata: {{ name: {name}, namespace: harbour }}
+---
+apiVersion: v1
+kind: Pod
+metadata: {{ name: {name}, namespace: harbour }}
+spec:
+  serviceAccountName: {name}
+  terminationGracePeriodSeconds: 1
+  containers: [{{ name: client, image: 'tools:test', command: [smc-lab, echo, --http, '8080'] }}]
+"
+    )
+}
 
 const EGRESS: &str = "
 apiVersion: policy.openservicemesh.io/v1alpha1
@@ -70,6 +65,9 @@ async fn an_egress_lets_one_account_out_to_one_name() {
     let Some(cluster) = shared::cluster().await else { return };
     mesh::install(&cluster).await;
     cluster.apply(MANIFESTS).await.unwrap();
+    for name in ["alice", "bob"] {
+        cluster.apply(&client(name)).await.unwrap();
+    }
     mesh::wait_ready(&cluster, "abroad", &["pod", "-l", "app=web"]).await;
     mesh::wait_ready(&cluster, "harbour", &["pod/alice", "pod/bob"]).await;
     let (host, url) = ("web.abroad.svc.cluster.local", "http://web.abroad.svc.cluster.local/");

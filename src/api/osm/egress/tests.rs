@@ -259,7 +259,10 @@ fn requests_are_restricted_by_what_is_written_down() {
 #[test]
 fn hosts_that_spell_services_are_known() {
     let hosts = json!(["web.shop.svc", "web.shop.svc.cluster.local", "web.shop", "svc.example.com"]);
-    let egress = reading(with(&[("hosts", hosts)])).object.unwrap();
-    let services: Vec<_> = egress.services().map(|(host, id)| format!("{host} {id}")).collect();
+    let of = |fields: &[(&str, Value)]| reading(with(fields)).object.unwrap();
+    let in_networks = of(&[("hosts", hosts.clone())]);
+    assert_eq!(in_networks.resolved_services().count(), 0, "addresses decide");
+    let egress = of(&[("hosts", hosts), ("ipAddresses", Value::Null)]);
+    let services: Vec<_> = egress.resolved_services().map(|(host, id)| format!("{host} {id}")).collect();
     assert_eq!(services, ["web.shop.svc shop/web", "web.shop.svc.cluster.local shop/web"]);
 }

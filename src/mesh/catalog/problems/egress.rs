@@ -47,7 +47,7 @@ pub(super) fn check(catalog: &Catalog, egress: &Egress, problems: &mut Vec<Probl
     let in_mesh = |(_, service): &(&str, NamespacedName)| {
         catalog.service(&ServiceId::from(service.clone())).is_some() && catalog.monitors(service.namespace())
     };
-    if let Some((host, service)) = egress.services().filter(|_| egress.resolves()).find(in_mesh) {
+    if let Some((host, service)) = egress.resolved_services().find(in_mesh) {
         let message = format!(
             "names {host}, which is Service {service} of the mesh: a TrafficTarget lets it be called. What goes there by \
              an Egress has no certificate, and is refused"
@@ -63,8 +63,8 @@ fn beside_others(catalog: &Catalog, egress: &Egress, problems: &mut Vec<Problem>
         let surveys = egress.sources.iter();
         surveys.filter_map(|source| Some((source, catalog.index.egress_surveys.get(source)?)))
     };
-    let cut = surveys().filter_map(|(source, survey)| Some((source, survey.cut.as_ref()?)));
-    let mut cut = cut.filter(|(_, first)| egress.id >= **first);
+    let without_room = surveys().filter(|(_, survey)| !survey.has_room_for(&egress.id));
+    let mut cut = without_room.filter_map(|(source, survey)| Some((source, survey.cut.as_ref()?)));
     if let Some((source, first)) = cut.next() {
         let message = format!(
             "has no effect for ServiceAccount {source}, and {} others: its Egresses take more than there is room for, by \

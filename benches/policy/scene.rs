@@ -51,7 +51,7 @@ spec: {{selector: {{app: {name}}}, ports: [{{name: http, port: 80, targetPort: 8
             )?;
         }
         std::fs::write(directory.path().join("mesh.yaml"), text)?;
-        std::fs::write(directory.path().join(CONFIG), config(true))?;
+        std::fs::write(directory.path().join(CONFIG), config(true, ""))?;
         let lab = Lab::start(LabOptions::new(directory.path())).await?;
         let scene = Self { lab };
         scene
@@ -87,7 +87,13 @@ spec: {{selector: {{app: {name}}}, ports: [{{name: http, port: 80, targetPort: 8
 
     /// Switches the permissive mode.
     pub(crate) async fn set_permissive(&self, permissive: bool) -> Result<()> {
-        Ok(self.lab.apply(CONFIG, &config(permissive)).await?)
+        Ok(self.lab.apply(CONFIG, &config(permissive, "")).await?)
+    }
+
+    /// Makes every sidecar ask its own application whether a request may pass, or nothing.
+    pub(crate) async fn ask(&self, asked: bool, in_effect: impl AsyncFnMut() -> Result<bool>) -> Result<()> {
+        let server = "inboundExternalAuthorization: {enable: true, address: 127.0.0.1, port: 8080}";
+        self.apply(CONFIG, &config(true, if asked { server } else { "" }), in_effect).await
     }
 
     /// Declares an object that nothing waits for.
@@ -124,7 +130,10 @@ spec: {{selector: {{app: {name}}}, ports: [{{name: http, port: 80, targetPort: 8
         duration: Duration,
     ) -> Result<LoadResult> {
         let (connections, duration) = (connections.to_string(), format!("{}ms", duration.as_millis()));
-        let args = ["--url", url, "--connections", &connections, "--duration", &duration, "--timeout", "30s"];
+        // A server that is asked whether a request may pass says yes to this one.
+        let allowed = "x-ext-authz: allow";
+        let args = ["--url", url, "-H", allowed, "--timeout", "30s"];
+        let args = [&args[..], &["--connections", &connections, "--duration", &duration]].concat();
         Ok(self.lab.load("bench/caller", &args).await?)
     }
 
@@ -143,13 +152,14 @@ spec: {{selector: {{app: {name}}}, ports: [{{name: http, port: 80, targetPort: 8
     }
 }
 
-fn config(permissive: bool) -> String {
+/// The MeshConfig, with another field of `traffic`.
+fn config(permissive: bool, field: &str) -> String {
     format!(
         "apiVersion: config.openservicemesh.io/v1alpha2
 kind: MeshConfig
 metadata: {{name: osm-mesh-config, namespace: smc-system}}
 spec:
-  traffic: {{enablePermissiveTrafficPolicyMode: {permissive}}}
+  traffic: {{enablePermissiveTrafficPolicyMode: {permissive}, {field}}}
 "
     )
 }

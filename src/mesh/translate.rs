@@ -25,6 +25,7 @@ mod draft;
 mod egress;
 mod endpoint;
 mod endpoints;
+mod external_authorization;
 mod http_match;
 mod inbound;
 mod intern;

@@ -11,6 +11,7 @@ use smc_types::object_ref::ObjectRef;
 use smc_types::proxy_class::{AppProtocol, InboundPort};
 
 use crate::declared::Declared;
+use crate::external_authorization::ExternalAuthorization;
 use crate::http_match::HttpMatch;
 use crate::ingress::IngressChain;
 use crate::rate_limit::LocalRateLimits;
@@ -25,6 +26,8 @@ pub struct InboundIntent {
     pub ingress: Vec<IngressChain>,
     /// How many requests the services of the class's ports can bear over time; none without a limit.
     pub limits: BTreeMap<ServiceId, Declared<Arc<LocalRateLimits>>>,
+    /// What is asked before a request reaches the application.
+    pub external_authorization: Option<Declared<Arc<ExternalAuthorization>>>,
     /// The ports of the class for which there is no room. They are closed.
     pub without_room: Vec<InboundPort>,
     /// The TrafficTargets and IngressBackends for which there is no room. They allow nothing.

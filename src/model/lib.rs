@@ -3,14 +3,16 @@
 //! Owns plain values with an order and no I/O: the platform's objects as the mesh sees them ([`topology`]),
 //! matches of requests ([`http_match`]) with their expressions ([`regex`]), the settings of sidecars
 //! ([`sidecar_settings`]), when a request is sent again ([`retry_policy`]), what a service can bear
-//! ([`connection_settings`], [`rate_limit`]), what of outside the mesh may be reached ([`egress`]), and what
-//! policy means for one identity: its intents, [`outbound_intent`] and [`inbound_intent`]. It knows neither
-//! the kinds in which they are declared nor Envoy.
+//! ([`connection_settings`], [`rate_limit`]), what of outside the mesh may be reached ([`egress`]), what is
+//! asked before a request passes ([`external_authorization`]), and what policy means for one identity: its
+//! intents, [`outbound_intent`] and [`inbound_intent`]. It knows neither the kinds in which they are declared
+//! nor Envoy.
 
 pub mod cidr;
 pub mod connection_settings;
 pub mod declared;
 pub mod egress;
+pub mod external_authorization;
 pub mod http_match;
 pub mod inbound_intent;
 pub mod ingress;

@@ -24,6 +24,9 @@ pub const PROMETHEUS_LISTENER: &str = "inbound-prometheus-listener";
 pub const PASSTHROUGH_CLUSTER: &str = "passthrough-outbound";
 /// The cluster of Envoy's own admin server.
 pub const ADMIN_CLUSTER: &str = "envoy-admin";
+/// The configuration of the filter that asks a server whether a request may pass, and the cluster of that
+/// server.
+pub const EXTERNAL_AUTHORIZATION: &str = "external-authorization";
 
 /// The path of a sidecar's statistics.
 pub const STATISTICS_PATH: &str = "/stats/prometheus";

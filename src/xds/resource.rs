@@ -20,6 +20,8 @@ use thiserror::Error;
 
 use content::Content;
 
+use crate::names::EXTERNAL_AUTHORIZATION;
+
 /// The xDS types that SMC serves, in make-before-break order: a resource comes before those that
 /// refer to it, and secrets come first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -68,9 +70,15 @@ impl ResourceType {
 
     /// Whether a client goes on with a resource that is gone for as long as it refers to it, and gets no
     /// removal. Envoy's listeners refer to the configuration of a filter until the last of their connections
-    /// from before a change is drained; without it, they answer 500.
-    pub const fn outlasts_its_removal(self) -> bool {
-        matches!(self, Self::ExtensionConfig)
+    /// from before a change is drained; without it, they answer 500. One such filter asks the server of a
+    /// cluster, without which it denies; that one stays until the client ends. A client of State of the World
+    /// drops what a set omits, so that it has no such cluster then.
+    pub fn outlasts_its_removal(self, name: &str) -> bool {
+        match self {
+            Self::ExtensionConfig => true,
+            Self::Cluster => name == EXTERNAL_AUTHORIZATION,
+            Self::Secret | Self::Endpoint | Self::Listener | Self::Route => false,
+        }
     }
 
     /// A short name for logs, metrics and tables.

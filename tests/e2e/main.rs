@@ -19,6 +19,7 @@ mod continuity;
 mod demo;
 mod egress;
 mod eventually;
+mod external_authorization;
 mod ingress;
 mod leaving;
 mod live;

@@ -1,6 +1,7 @@
 //! Owns small programs to run in Pods: a server that reports requests, and clients that report
 //! responses. Unlike `curl` and `nc` they exist on every machine, and print JSON.
 
+mod authorization;
 mod dialogue;
 mod echo;
 mod fetch;

@@ -197,6 +197,13 @@ pub fn mesh_config(permissive: bool, egress: bool) -> Input {
     upsert(Object::MeshConfig(name, MeshConfig { permissive, egress, ..MeshConfig::default() }))
 }
 
+/// A MeshConfig with this `inboundExternalAuthorization`.
+pub fn external_authorization(field: &Value) -> Input {
+    let name = NamespacedName::new("smc-system", "osm-mesh-config").unwrap();
+    let spec = json!({"traffic": {"inboundExternalAuthorization": field}});
+    upsert(Object::MeshConfig(name.clone(), osm::read_mesh_config(name, spec).object.unwrap()))
+}
+
 /// A MeshConfig with `localProxyMode: PodIP`.
 pub fn pod_ip_mode() -> Input {
     let name = NamespacedName::new("smc-system", "osm-mesh-config").unwrap();

@@ -93,7 +93,8 @@ const AT_HOME: &[(&str, &[&str])] = &[
     ("kube", &["smc-kubernetes", "smc", "smc-simulation", "smc-test-kubernetes", "smc-benches"]),
     ("axum", &["smc-kubernetes"]),
     ("notify", &["smc-directory"]),
-    ("envoy-types", &["smc-mesh", "smc-testkit", "smc-tests", "smc-simulation", "smc-benches"]),
+    // The lab has a server of Envoy's service for external authorization.
+    ("envoy-types", &["smc-mesh", "smc-testkit", "smc-tests", "smc-lab", "smc-simulation", "smc-benches"]),
 ];
 
 /// Packages that decide: no runtime, no network, no randomness.

@@ -18,7 +18,7 @@ use smc_types::text::truncated;
 
 use super::policy::{
     HTTP_ROUTE_GROUP, MAX_ENTRIES, MAX_MATCHES, MAX_SETTINGS, Port, Reference, TypedReference, account,
-    beside, entries, is_host_name, port, range, restriction, typed_reference,
+    beside, entries, is_address, is_host_name, port, range, restriction, typed_reference,
 };
 use crate::kind::{CustomKind, effective, schema};
 use crate::object::Object;
@@ -123,8 +123,7 @@ pub fn read_egress(id: &NamespacedName, spec: Value) -> Reading<Egress> {
 fn read(id: &NamespacedName, spec: Node, findings: &mut Findings) -> Option<Egress> {
     let mut spec = spec.object(findings)?;
     let nodes = entries(&mut spec, "sources", MAX_ENTRIES, true, findings).into_iter();
-    let sources: BTreeSet<_> =
-        nodes.filter_map(|node| account(node, id.namespace(), findings)).collect();
+    let sources: BTreeSet<_> = nodes.filter_map(|node| account(node, id.namespace(), findings)).collect();
     let hosts = restriction(&mut spec, "hosts", MAX_ENTRIES, host, findings);
     let networks = restriction(&mut spec, "ipAddresses", MAX_ENTRIES, network, findings);
     for (field, is_empty) in [
@@ -193,13 +192,6 @@ fn host(node: Node, findings: &mut Findings) -> Option<EgressHost> {
     } else {
         EgressHost::Named(name.to_owned())
     })
-}
-
-/// Whether resolvers take a name for an IPv4 address, of which they know more forms than four numbers.
-fn is_address(name: &str) -> bool {
-    let last = name.rsplit('.').next().unwrap_or(name);
-    let is_hexadecimal = |digits: &str| digits.bytes().all(|byte| byte.is_ascii_hexdigit());
-    last.bytes().all(|byte| byte.is_ascii_digit()) || last.strip_prefix("0x").is_some_and(is_hexadecimal)
 }
 
 fn network(node: Node, findings: &mut Findings) -> Option<IpNet> {

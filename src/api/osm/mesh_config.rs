@@ -4,6 +4,7 @@
 //! Owns the fields that SMC obeys, and the list of OSM's fields that it does not obey. Such a field is
 //! reported when its value asks for an effect.
 
+mod external_authorization;
 mod ingress_gateway;
 mod resources;
 pub mod schema;
@@ -15,6 +16,7 @@ use serde_json::{Value, json};
 use smc_authority::pki::Lifetimes;
 use smc_authority::rules::IngressGateway;
 use smc_model::cidr::parse_cidr;
+use smc_model::external_authorization::ExternalAuthorization;
 use smc_model::sidecar_settings::{AccessLog, LocalProxyMode, MAX_LIST_LEN, SidecarSettings};
 use smc_types::duration;
 use smc_types::ids::NamespacedName;
@@ -56,6 +58,9 @@ pub struct MeshConfig {
     pub permissive: bool,
     /// `traffic.enableEgress`: connections to addresses that are no service of the mesh pass through.
     pub egress: bool,
+    /// `traffic.inboundExternalAuthorization`; `None` means that no server is asked. Shared, since every
+    /// query copies this.
+    pub external_authorization: Option<Arc<ExternalAuthorization>>,
     /// `featureFlags.enableEgressPolicy` is there and false: no Egress has effect. OSM's own default is true.
     pub ignores_egress: bool,
     /// `featureFlags.enableIngressBackendPolicy` is there and false: no IngressBackend has effect. OSM's own
@@ -95,7 +100,7 @@ const NOT_OBEYED: &[(&str, Section)] = &[
             ("ecdhCurves", &[]),
         ],
     ),
-    ("traffic", &[("inboundExternalAuthorization", &[])]),
+    ("traffic", &[]),
     ("observability", &[("osmLogLevel", &["\"info\""]), ("enableDebugServer", &[]), ("tracing", &[])]),
     ("certificate", &[("certKeyBitSize", &["2048"])]),
     (
@@ -138,8 +143,12 @@ fn read(spec: Node, findings: &mut Findings) -> Option<MeshConfig> {
     for &(section, not_obeyed) in NOT_OBEYED {
         let Some(node) = spec.take(section) else { continue };
         let Some(mut fields) = node.object(findings) else {
-            if section == "certificate" {
-                config.ingress_gateway = IngressGateway::Unreadable;
+            match section {
+                "certificate" => config.ingress_gateway = IngressGateway::Unreadable,
+                "traffic" => {
+                    config.external_authorization = Some(Arc::new(external_authorization::denying()));
+                }
+                _ => {}
             }
             continue;
         };
@@ -147,6 +156,8 @@ fn read(spec: Node, findings: &mut Findings) -> Option<MeshConfig> {
             "traffic" => {
                 config.permissive = switch(&mut fields, "enablePermissiveTrafficPolicyMode", findings);
                 config.egress = switch(&mut fields, "enableEgress", findings);
+                config.external_authorization =
+                    external_authorization::read(fields.take("inboundExternalAuthorization"), findings);
                 read_interception(&mut fields, &mut injected, findings);
             }
             "certificate" => {
@@ -351,6 +362,7 @@ mod tests {
         let expected = MeshConfig {
             permissive: true,
             egress: true,
+            external_authorization: None,
             ignores_egress: true,
             ignores_ingress: true,
             ignores_retries: true,
@@ -458,7 +470,6 @@ mod tests {
     fn a_known_field_that_is_not_obeyed_and_an_unknown_one_are_reported() {
         let reading = read(json!({
             "sidecar": {"cipherSuites": ["a"], "colour": "red"},
-            "traffic": {"inboundExternalAuthorization": {"enable": true}},
             "featureFlags": {"enableSnapshotCacheMode": true},
             "mesh": {},
         }));
@@ -468,7 +479,6 @@ mod tests {
             [
                 "spec.sidecar.cipherSuites",
                 "spec.sidecar.colour",
-                "spec.traffic.inboundExternalAuthorization",
                 "spec.featureFlags.enableSnapshotCacheMode",
                 "spec.mesh",
             ]

@@ -183,8 +183,8 @@ pub(super) fn account(node: Node, own: &str, findings: &mut Findings) -> Option<
     Some(account)
 }
 
-/// A range of addresses, found at this path. A connection over IPv4 has an address of IPv4, so that a range of
-/// IPv4 mapped into IPv6 would mean none.
+/// A range of addresses, found at this path. A connection over IPv4 has an address of IPv4, so that a range
+/// of IPv4 mapped into IPv6 would mean none.
 pub(super) fn range(text: &str, path: &str, findings: &mut Findings) -> Option<IpNet> {
     match parse_cidr(text) {
         Ok(IpNet::V6(range)) if range.addr().to_ipv4_mapped().is_some() && range.prefix_len() >= 96 => {
@@ -211,6 +211,13 @@ pub(super) fn port(node: Node, protocols: &[&str], findings: &mut Findings) -> O
 /// Whether a text is a DNS name in lower case.
 pub(super) fn is_host_name(text: &str) -> bool {
     check_subdomain("host", text).is_ok()
+}
+
+/// Whether resolvers take a name for an IPv4 address, of which they know more forms than four numbers.
+pub(super) fn is_address(name: &str) -> bool {
+    let last = name.rsplit('.').next().unwrap_or(name);
+    let is_hexadecimal = |digits: &str| digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+    last.bytes().all(|byte| byte.is_ascii_digit()) || last.strip_prefix("0x").is_some_and(is_hexadecimal)
 }
 
 /// The kind and name of a [`TypedReference`] to one of these kinds.

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::endpoint_budget::EndpointBudgets;
 use super::selection::SelectionBudgets;
@@ -14,6 +15,7 @@ use smc_api::osm::upstream_traffic_setting::UpstreamHost;
 use smc_api::osm::{MeshConfig, Retry, UpstreamTrafficSetting};
 use smc_api::smi::{Backend, Rule, TrafficSplit};
 use smc_model::connection_settings::ConnectionSettings;
+use smc_model::external_authorization::{AuthorizationServer, ExternalAuthorization, ServerHost};
 use smc_model::rate_limit::{LocalRateLimits, Rate, RateUnit, RequestLimit, RouteLimit, TOO_MANY_REQUESTS};
 use smc_model::regex::Pattern;
 use smc_model::retry_policy::{RetryCondition, RetryPolicy};
@@ -220,4 +222,20 @@ pub(crate) fn limits(id: &str, service: &str, limits: LocalRateLimits) -> Object
 pub(crate) fn permissive(namespace: &str, permissive: bool) -> Object {
     let config = MeshConfig { permissive, ..MeshConfig::default() };
     Object::MeshConfig(name(&format!("{namespace}/osm-mesh-config")), config)
+}
+
+/// A server of this name that is asked whether requests may pass.
+pub(crate) fn authorization(host: &str) -> Arc<ExternalAuthorization> {
+    Arc::new(ExternalAuthorization {
+        server: Some(AuthorizationServer { host: ServerHost::Name(host.to_owned()), port: 9191 }),
+        stat_prefix: "x".repeat(64),
+        timeout: Duration::from_millis(1500),
+        failure_mode_allow: true,
+    })
+}
+
+/// The MeshConfig by which it is.
+pub(crate) fn asking(host: &str) -> Object {
+    let config = MeshConfig { external_authorization: Some(authorization(host)), ..MeshConfig::default() };
+    Object::MeshConfig(name("smc-system/osm-mesh-config"), config)
 }

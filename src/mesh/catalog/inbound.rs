@@ -7,9 +7,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::Catalog;
-use crate::policy::{self, Estimate, Fit, Opening, Routes};
+use crate::policy::{self, AUTHORIZATION_BYTES, Estimate, Fit, Opening, Routes};
 use smc_api::osm::ingress_backend::IngressProtocol;
 use smc_api::smi::{RouteGroup, TcpRoute};
+use smc_model::declared::Declared;
+use smc_model::external_authorization::ExternalAuthorization;
 use smc_model::inbound_intent::{Grant, InboundAccess, InboundIntent};
 use smc_model::sidecar_settings::AccessLog;
 use smc_types::ids::{NamespacedName, ServiceAccountId, ServiceId};
@@ -46,6 +48,13 @@ impl Catalog {
         own.unwrap_or(self.mesh_config().access_log)
     }
 
+    /// What sidecars ask before a request reaches their application.
+    fn external_authorization(&self) -> Option<Declared<Arc<ExternalAuthorization>>> {
+        let (name, config) = self.own_mesh_config()?;
+        let what = Arc::clone(config.external_authorization.as_ref()?);
+        Some(Declared { what, by: ObjectRef::Namespaced(Kind::MeshConfig, name.clone()) })
+    }
+
     /// What the configuration of the inbound ports of a class takes, before it is made.
     pub fn inbound_estimate<'a>(&'a self, class: &'a ProxyClass) -> Estimate<'a> {
         self.estimate(class, &self.openings(class))
@@ -62,9 +71,11 @@ impl Catalog {
         for (opened, inbound) in openings.iter().flat_map(|opening| &opening.ports) {
             ways.entry(inbound).or_default().insert(opened.protocol == IngressProtocol::Http);
         }
+        let asked = if self.external_authorization().is_some() { AUTHORIZATION_BYTES } else { 0 };
         for port in class.inbound.iter().filter(|port| port.protocol.is_http()) {
             let settings = port.services.iter().filter_map(|service| self.setting_of(service));
-            let bytes = settings.map(|setting| setting.rate_limits.bytes()).fold(0, usize::saturating_add);
+            let bytes =
+                settings.map(|setting| setting.rate_limits.bytes()).fold(asked, usize::saturating_add);
             estimate.add_limits(port, bytes, 1 + ways.get(port).map_or(0, BTreeSet::len));
         }
         for opening in openings {
@@ -100,6 +111,7 @@ impl Catalog {
             ports: with_room(true).map(|port| (port.clone(), access(grants.as_deref(), port))).collect(),
             ingress: policy::ingress_chains(self, &openings, |object| self.ingress_addresses(object)),
             limits: services.into_iter().filter_map(limited).collect(),
+            external_authorization: self.external_authorization(),
             without_room,
             left_out: left_out.chain(named(Kind::IngressBackend, ingress_left_out)).collect(),
             local_proxy_mode: config.local_proxy_mode,

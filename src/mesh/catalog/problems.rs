@@ -14,6 +14,7 @@ pub(super) mod found;
 mod identities;
 mod ingress;
 mod machines;
+mod mesh_config;
 mod outside;
 mod retries;
 mod services;

@@ -7,8 +7,8 @@ use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 
 use super::fixtures::{
-    account, group, http_rule, ip, limit, machine, name, pod, port, retry, service, service_id, setting,
-    slice, split, target, tcp_route, tcp_rule,
+    account, authorization, group, http_rule, ip, limit, machine, name, pod, port, retry, service,
+    service_id, setting, slice, split, target, tcp_route, tcp_rule,
 };
 use super::{Catalog, Object, OutboundIntents, SourceEvent};
 use crate::policy::MAX_IDENTITY;
@@ -264,8 +264,10 @@ fn an_object() -> impl Strategy<Value = Object> {
         .prop_map(|(id, ports)| tcp_route(id, &ports));
     let log = select(AccessLog::WORDS.map(|(_, log)| log).to_vec());
     let switches = [any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>()];
-    let config = (select(vec!["smc-system", NAMESPACES[0]]), switches, log);
-    let config = config.prop_map(|(namespace, switches, access_log)| {
+    // One may be a service of the mesh.
+    let asked = select(vec![None, Some(service_id(SERVICES[0]).fqdn()), Some("opa.example".to_owned())]);
+    let config = (select(vec!["smc-system", NAMESPACES[0]]), switches, log, asked);
+    let config = config.prop_map(|(namespace, switches, access_log, asked)| {
         let [permissive, egress, ignores_egress, ignores_ingress, ignores_retries] = switches;
         let config = MeshConfig {
             permissive,
@@ -274,6 +276,7 @@ fn an_object() -> impl Strategy<Value = Object> {
             ignores_ingress,
             ignores_retries,
             access_log,
+            external_authorization: asked.map(|host| authorization(&host)),
             ..MeshConfig::default()
         };
         Object::MeshConfig(name(&format!("{namespace}/osm-mesh-config")), config)

@@ -5,11 +5,12 @@ use std::net::IpAddr;
 
 use envoy_types::pb::envoy::config::cluster::v3::{Cluster, cluster};
 use envoy_types::pb::envoy::config::core::v3::{
-    RuntimeFractionalPercent, TransportSocket, TypedExtensionConfig, transport_socket,
+    RuntimeFractionalPercent, TransportSocket, TypedExtensionConfig, grpc_service, transport_socket,
 };
 use envoy_types::pb::envoy::config::endpoint::v3::{ClusterLoadAssignment, lb_endpoint::HostIdentifier};
 use envoy_types::pb::envoy::config::listener::v3::{FilterChain, FilterChainMatch, Listener, filter};
 use envoy_types::pb::envoy::config::route::v3::RouteConfiguration;
+use envoy_types::pb::envoy::extensions::filters::http::ext_authz::v3::{ExtAuthz, ext_authz};
 use envoy_types::pb::envoy::extensions::filters::http::local_ratelimit::v3::LocalRateLimit;
 use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::{
     HttpConnectionManager, http_connection_manager::RouteSpecifier,
@@ -22,7 +23,8 @@ use envoy_types::pb::google::protobuf::Any;
 use prost::{DecodeError, Message, Name};
 
 use super::reader::{
-    Client, INGRESS, INGRESS_VALIDATION, OPTIONAL_INGRESS_VALIDATION, Reader, names_identities, wrapped,
+    Client, EXTERNAL_AUTHORIZATION, INGRESS, INGRESS_VALIDATION, OPTIONAL_INGRESS_VALIDATION, Reader,
+    names_identities, wrapped,
 };
 use super::{Facts, egress, requests};
 use smc_xds::resource::{ResourceType, Version};
@@ -76,10 +78,17 @@ impl Reader {
         Ok(())
     }
 
-    /// A filter whose configuration comes by itself limits rates, and whatever may stand in its place.
+    /// A filter whose configuration comes by itself limits rates, or asks whether a request may pass: it may
+    /// stand in no other's place.
     fn extension_config(&mut self, extension: TypedExtensionConfig) -> Result<String, DecodeError> {
         let config = extension.typed_config.unwrap_or_default();
-        if config.type_url == LocalRateLimit::type_url() {
+        if extension.name == EXTERNAL_AUTHORIZATION {
+            if config.type_url == ExtAuthz::type_url() {
+                self.authorization(&ExtAuthz::decode(&*config.value)?);
+            } else {
+                self.fault("does not ask whether a request may pass");
+            }
+        } else if config.type_url == LocalRateLimit::type_url() {
             let limit = LocalRateLimit::decode(&*config.value)?;
             let all = |share: Option<RuntimeFractionalPercent>| {
                 let share = share.and_then(|share| share.default_value);
@@ -92,6 +101,33 @@ impl Reader {
             self.fault("is no limit of a rate");
         }
         Ok(extension.name)
+    }
+
+    /// Asks at the cluster for that, about every request, and lets the server change neither what policy has
+    /// judged nor who calls.
+    fn authorization(&mut self, filter: &ExtAuthz) {
+        let server = match &filter.services {
+            Some(ext_authz::Services::GrpcService(service)) => match &service.target_specifier {
+                Some(grpc_service::TargetSpecifier::EnvoyGrpc(server)) => Some(&*server.cluster_name),
+                _ => None,
+            },
+            _ => None,
+        };
+        if server != Some(EXTERNAL_AUTHORIZATION) {
+            self.fault("asks another server than that for external authorization");
+        }
+        self.refer(ResourceType::Cluster, EXTERNAL_AUTHORIZATION);
+        if filter.filter_enabled.is_some() || filter.filter_enabled_metadata.is_some() {
+            self.fault("asks about only some requests");
+        }
+        let rules = filter.decoder_header_mutation_rules.clone().unwrap_or_default();
+        let keeps_system = rules.disallow_system.is_some_and(|switch| switch.value);
+        if !filter.validate_mutations || !keeps_system || rules.disallow_expression.is_none() {
+            self.fault("lets the server change any header");
+        }
+        if filter.status_on_error.is_none_or(|status| status.code < 400) {
+            self.fault("answers something else than a refusal where no answer comes");
+        }
     }
 
     fn secret(&mut self, secret: tls::Secret) -> String {
@@ -147,7 +183,9 @@ impl Reader {
         }
         match unpack::<tls::UpstreamTlsContext>(cluster.transport_socket.as_ref())? {
             Some(context) => self.tls(context.common_tls_context),
-            None if in_pod || cluster.name == PASSTHROUGH_CLUSTER || egress::leads_out(&cluster) => {}
+            None if in_pod
+                || [PASSTHROUGH_CLUSTER, EXTERNAL_AUTHORIZATION].contains(&&*cluster.name)
+                || egress::leads_out(&cluster) => {}
             None => self.fault("connects to the mesh in clear text"),
         }
         Ok(cluster.name)

@@ -26,6 +26,10 @@ pub(super) const INGRESS_VALIDATION: &str = "root-cert-for-ingress:";
 /// The prefix of those where a client need not have a certificate.
 pub(super) const OPTIONAL_INGRESS_VALIDATION: &str = "root-cert-for-optional-ingress:";
 
+/// The name of the cluster of the server that is asked whether a request may pass, and of what the filter
+/// that asks is configured with.
+pub(super) const EXTERNAL_AUTHORIZATION: &str = "external-authorization";
+
 /// The clients of a listener.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Client {

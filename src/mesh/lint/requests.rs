@@ -9,6 +9,7 @@ use envoy_types::pb::envoy::config::route::v3::{
     HeaderMatcher, RouteConfiguration, VirtualHost, header_matcher::HeaderMatchSpecifier, route,
     route_action::ClusterSpecifier, route_match::PathSpecifier,
 };
+use envoy_types::pb::envoy::extensions::filters::http::ext_authz::v3::ExtAuthz;
 use envoy_types::pb::envoy::extensions::filters::http::local_ratelimit::v3::LocalRateLimit;
 use envoy_types::pb::envoy::extensions::filters::http::rbac::v3::{Rbac, RbacPerRoute};
 use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::{
@@ -19,7 +20,7 @@ use envoy_types::pb::envoy::r#type::matcher::v3::{
 };
 use prost::{DecodeError, Message, Name};
 
-use super::reader::{Client, INGRESS, Reader, names_identities, wrapped};
+use super::reader::{Client, EXTERNAL_AUTHORIZATION, INGRESS, Reader, names_identities, wrapped};
 use smc_xds::resource::ResourceType;
 
 /// The name of the HTTP RBAC filter, by which a virtual host overrides the filter's rules.
@@ -47,8 +48,13 @@ impl Reader {
         }
         for filter in &manager.http_filters {
             if let Some(http_filter::ConfigType::ConfigDiscovery(source)) = &filter.config_type {
-                if source.type_urls != [LocalRateLimit::type_url()] || source.default_config.is_some() {
-                    self.fault(format!("takes another filter than a limit as {}", filter.name));
+                let expected = if filter.name == EXTERNAL_AUTHORIZATION {
+                    ExtAuthz::type_url()
+                } else {
+                    LocalRateLimit::type_url()
+                };
+                if source.type_urls != [expected] || source.default_config.is_some() {
+                    self.fault(format!("takes a filter of another kind as {}", filter.name));
                 }
                 self.refer(ResourceType::ExtensionConfig, &filter.name);
             }

@@ -1,5 +1,7 @@
 //! Breaks each rule once, in an otherwise valid snapshot.
 
+mod authorization;
+
 use envoy_types::pb::envoy::config::cluster::v3::Cluster;
 use envoy_types::pb::envoy::config::core::v3::{TransportSocket, transport_socket};
 use envoy_types::pb::envoy::config::listener::v3::{FilterChain, Listener, filter};
@@ -20,7 +22,7 @@ use rbac::permission::{Rule, Set};
 
 use super::*;
 use crate::catalog::fixtures::{
-    group, http_rule, namespace, pod, port, service, target, tcp_route, tcp_rule,
+    asking, group, http_rule, namespace, pod, port, service, target, tcp_route, tcp_rule,
 };
 use crate::catalog::{Object, SourceEvent};
 use crate::policy::fixtures::{egress, host, ingress};
@@ -75,6 +77,7 @@ fn sound() -> View {
         Object::from(opened_to_ingress()),
         let_out("by-name", None),
         let_out("by-network", Some(&["192.0.2.0/24"])),
+        asking("opa.example"),
     ];
     let mut compiler = Compiler::new(Settings::new(TrustDomain::new("cluster.local").unwrap()));
     let certificate = ServiceCertificate { chain_pem: "chain".to_owned(), key_pem: "key".to_owned().into() };

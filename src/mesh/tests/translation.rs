@@ -2,6 +2,7 @@
 
 mod application;
 mod egress;
+mod external_authorization;
 mod ingress;
 mod leaving;
 mod rate_limit;

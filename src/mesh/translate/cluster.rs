@@ -18,6 +18,7 @@ use envoy_types::util::pack_any;
 use super::proto::{self, Families};
 use super::{affinity, liveness, messages, retry, tls};
 use smc_model::connection_settings::ConnectionSettings;
+use smc_model::external_authorization::{AuthorizationServer, ServerHost};
 use smc_model::topology::SessionAffinity;
 use smc_types::ids::ServiceId;
 use smc_types::ports::ADMIN_PORT;
@@ -178,7 +179,7 @@ pub(super) fn resolved(
     name: String,
     host: &str,
     port: u16,
-    http: bool,
+    protocol: AppProtocol,
     families: Families,
 ) -> cluster::Cluster {
     use dns::DnsLookupFamily;
@@ -210,7 +211,7 @@ pub(super) fn resolved(
         )),
         load_assignment: Some(assignment(&name, host.to_owned(), port)),
         wait_for_warm_on_init: Some(proto::switch(false)),
-        ..to_strangers(http, base(name))
+        ..to_strangers(protocol, base(name))
     }
 }
 
@@ -229,13 +230,29 @@ fn as_it_is_written() -> core::TypedExtensionConfig {
 }
 
 /// The original destination outside of the mesh, in the application's own protocol.
-pub(super) fn dialled(name: String, http: bool) -> cluster::Cluster {
-    to_strangers(http, original_destination(name))
+pub(super) fn dialled(name: String, protocol: AppProtocol) -> cluster::Cluster {
+    to_strangers(protocol, original_destination(name))
+}
+
+/// The server that is asked whether a request may pass. Without one, nothing answers.
+pub(super) fn authorization(server: Option<&AuthorizationServer>, families: Families) -> cluster::Cluster {
+    let name = names::EXTERNAL_AUTHORIZATION.to_owned();
+    match server {
+        Some(AuthorizationServer { host: ServerHost::Name(host), port }) => {
+            resolved(name, host, *port, AppProtocol::Http2, families)
+        }
+        Some(AuthorizationServer { host: ServerHost::Address(ip), port }) => {
+            to_strangers(AppProtocol::Http2, fixed(name, *ip, *port))
+        }
+        None => cluster::Cluster {
+            cluster_discovery_type: Some(ClusterDiscoveryType::Type(DiscoveryType::Static.into())),
+            ..to_strangers(AppProtocol::Http2, base(name))
+        },
+    }
 }
 
 /// Servers that are no sidecars. They get no pings, which some take for an attack (gRPC's `too_many_pings`).
-fn to_strangers(http: bool, cluster: cluster::Cluster) -> cluster::Cluster {
-    let protocol = if http { AppProtocol::Http } else { AppProtocol::Tcp };
+fn to_strangers(protocol: AppProtocol, cluster: cluster::Cluster) -> cluster::Cluster {
     cluster::Cluster {
         upstream_connection_options: Some(liveness::of_connections()),
         typed_extension_protocol_options: http_options(

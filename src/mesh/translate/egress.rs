@@ -20,6 +20,7 @@ use super::route::{self, Destination};
 use super::settings::Settings;
 use smc_model::cidr::IpNet;
 use smc_model::egress::{EgressHost, EgressPort, EgressPorts, EgressRoute, EgressTarget, EgressWay};
+use smc_types::proxy_class::AppProtocol;
 use smc_xds::names;
 use smc_xds::resource::ResourceType;
 
@@ -146,13 +147,14 @@ impl Walk<'_> {
         http: bool,
         used: &mut BTreeSet<String>,
     ) -> String {
+        let protocol = if http { AppProtocol::Http } else { AppProtocol::Tcp };
         let (name, message) = if let (EgressTarget::Resolved, Some(EgressHost::Named(host))) = (target, host)
         {
             let name = names::egress_host(host, port, http);
-            (name.clone(), cluster::resolved(name, host, port, http, self.families))
+            (name.clone(), cluster::resolved(name, host, port, protocol, self.families))
         } else {
             let name = names::egress_dialled(http);
-            (name.clone(), cluster::dialled(name, http))
+            (name.clone(), cluster::dialled(name, protocol))
         };
         if used.insert(name.clone()) {
             self.clusters.entry(name.clone()).or_insert_with(|| (message, Objects::new()));

@@ -4,19 +4,21 @@
 
 use std::collections::BTreeSet;
 
+use envoy_types::pb::envoy::extensions::filters::http::local_ratelimit::v3::LocalRateLimit;
 use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::HttpFilter;
+use prost::Name;
 
 use super::draft::{Draft, Part};
 use super::intern::Interner;
 use super::listener::inbound::{self as listener, Chain, IngressWay};
 use super::listener::statistics;
-use super::proto::Families;
+use super::proto::{self, Families};
 use super::provenance::{self, Objects};
 use super::rate_limit::{Caller, PortLimits};
 use super::rbac::Rules;
 use super::settings::Settings;
 use super::tls::ClientCertificates;
-use super::{cluster, rate_limit, route, secret};
+use super::{cluster, external_authorization, route, secret};
 use smc_authority::pki::TrustBundle;
 use smc_model::inbound_intent::{InboundAccess, InboundIntent};
 use smc_model::ingress::{IngressChain, IngressTransport};
@@ -47,6 +49,10 @@ pub(super) fn translate(
     let (mut chains, mut ingress) = (Vec::new(), Vec::new());
     let mut listener_objects = Objects::new();
     report_left_out(class, intent, share, &mut draft);
+    let is_http = |(port, _): &(InboundPort, InboundAccess)| port.protocol.is_http();
+    let asked = intent.external_authorization.as_ref().filter(|_| intent.ports.iter().any(is_http));
+    listener_objects.extend(asked.map(|declared| declared.by.clone()));
+    let asked = asked.map(|declared| external_authorization::translate(declared, families, &mut draft));
     for (port, access) in &intent.ports {
         if settings.is_sidecars(port.port) {
             for service in &port.services {
@@ -84,15 +90,18 @@ pub(super) fn translate(
         }
         let rules = Rules::connection(access, settings);
         let chain = names::inbound(port.port, port.protocol);
-        let filters = add_limits(&limits, Caller::Mesh, &chain, &mut draft);
-        chains.push(Chain { server_names, rules, limits: filters, port: port.port, protocol: port.protocol });
+        let mut filters = add_limits(&limits, Caller::Mesh, &chain, &mut draft);
+        filters.extend(asked.clone());
+        chains.push(Chain { server_names, rules, filters, port: port.port, protocol: port.protocol });
         let ways = intent.ingress.iter().filter(|way| (way.port, way.protocol) == (port.port, port.protocol));
         for way in ways {
             let mut objects = provenance::services(port);
             objects.append(&mut provenance::ingress(way));
             listener_objects.extend(objects.iter().cloned());
             objects.extend(limits.objects().iter().cloned());
-            ingress.push(open_to_ingress(way, &limits, &objects, bundle, &mut draft));
+            let mut way = open_to_ingress(way, &limits, &objects, bundle, &mut draft);
+            way.filters.extend(asked.clone());
+            ingress.push(way);
         }
     }
     let listener = listener::listener(chains, ingress, families, settings, intent.access_log);
@@ -117,7 +126,7 @@ fn add_limits(
 ) -> Vec<HttpFilter> {
     let filters = limits.filters(caller, chain).into_iter().map(|config| {
         draft.add(ResourceType::ExtensionConfig, &config.name, &config, limits.objects());
-        rate_limit::discovered(config.name)
+        proto::discovered_filter(config.name, LocalRateLimit::type_url())
     });
     filters.collect()
 }
@@ -138,8 +147,8 @@ fn open_to_ingress(
     let local = names::local_cluster(chain.port, chain.protocol);
     let routes = route::inbound(&name, local, Rules::ingress(&chain.grants), limits);
     draft.add(ResourceType::Route, &name, &routes, objects);
-    let limits = add_limits(limits, Caller::Ingress, &name, draft);
-    IngressWay { name, port: chain.port, tls, limits }
+    let filters = add_limits(limits, Caller::Ingress, &name, draft);
+    IngressWay { name, port: chain.port, tls, filters }
 }
 
 /// How the certificates of an ingress are checked, whose secret is added.

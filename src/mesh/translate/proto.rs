@@ -3,6 +3,9 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use envoy_types::pb::envoy::config::core::v3 as core;
+use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::{
+    HttpFilter, http_filter,
+};
 use envoy_types::pb::google::protobuf::{BoolValue, Duration, UInt32Value};
 use smc_model::cidr::IpNet;
 
@@ -53,6 +56,20 @@ fn ads_within(timeout: i64) -> core::ConfigSource {
             core::AggregatedConfigSource {},
         )),
         ..core::ConfigSource::default()
+    }
+}
+
+/// A filter whose configuration comes by itself. Its chain waits for it, and takes no connection without.
+pub(super) fn discovered_filter(name: String, type_url: String) -> HttpFilter {
+    let source = core::ExtensionConfigSource {
+        config_source: Some(ads()),
+        type_urls: vec![type_url],
+        ..core::ExtensionConfigSource::default()
+    };
+    HttpFilter {
+        name,
+        config_type: Some(http_filter::ConfigType::ConfigDiscovery(source)),
+        ..HttpFilter::default()
     }
 }
 

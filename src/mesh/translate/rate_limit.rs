@@ -13,16 +13,12 @@ use envoy_types::pb::envoy::extensions::common::ratelimit::v3::{
     LocalRateLimitDescriptor, rate_limit_descriptor::Entry,
 };
 use envoy_types::pb::envoy::extensions::filters::http::local_ratelimit::v3::LocalRateLimit;
-use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::{
-    HttpFilter, http_filter,
-};
 use envoy_types::pb::envoy::extensions::rate_limit_descriptors::expr::v3 as expression;
 use envoy_types::pb::envoy::r#type::metadata::v3::{MetadataKey, metadata_key};
 use envoy_types::pb::envoy::r#type::v3::{FractionalPercent, HttpStatus, TokenBucket, fractional_percent};
 use envoy_types::pb::google::protobuf::{Struct, UInt32Value, Value, value};
 use envoy_types::util::pack_any;
 use metadata_key::{PathSegment, path_segment};
-use prost::Name;
 use rate_limit::action::{ActionSpecifier, GenericKey, MetaData, meta_data};
 
 use super::proto;
@@ -230,20 +226,6 @@ pub(super) fn limit(stat_prefix: &str, descriptors: Vec<LocalRateLimitDescriptor
         filter_enforced: Some(all),
         descriptors,
         ..LocalRateLimit::default()
-    }
-}
-
-/// A filter whose configuration comes by itself. Its chain waits for it, and takes no connection without.
-pub(super) fn discovered(name: String) -> HttpFilter {
-    let source = core::ExtensionConfigSource {
-        config_source: Some(proto::ads()),
-        type_urls: vec![LocalRateLimit::type_url()],
-        ..core::ExtensionConfigSource::default()
-    };
-    HttpFilter {
-        name,
-        config_type: Some(http_filter::ConfigType::ConfigDiscovery(source)),
-        ..HttpFilter::default()
     }
 }
 

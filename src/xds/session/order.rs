@@ -11,8 +11,8 @@
 //!    until the new one is warm.
 //! 3. **Break.** A resource is removed when nothing at the client refers to it: routes after the answer
 //!    to listeners, clusters after the answers to listeners and routes, endpoints and secrets after
-//!    those to clusters as well. Configurations of filters are not removed at all: the client drops them
-//!    ([`ResourceType::outlasts_its_removal`]).
+//!    those to clusters as well. What filters are configured with is not removed at all: the client drops
+//!    configurations ([`ResourceType::outlasts_its_removal`]).
 //!
 //! **Unstated clusters.** A stream may begin while a cluster warms at the client, if the previous
 //! stream broke between a changed cluster and its endpoints. Envoy then states all it holds except the

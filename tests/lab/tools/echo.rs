@@ -30,7 +30,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 
-use super::grpc;
+use super::{authorization, grpc};
 use crate::LabError;
 
 /// Concurrent connections of one server.
@@ -62,7 +62,8 @@ pub struct EchoArgs {
     #[arg(long, value_name = "PORT")]
     http: Vec<u16>,
     /// Same as --http. Every HTTP port answers requests with content type application/grpc as gRPC,
-    /// and those of a gRPC probe as a healthy server does.
+    /// those of a gRPC probe as a healthy server does, and those of a sidecar that asks whether a request
+    /// may pass by that request's header `x-ext-authz`: `allow`.
     #[arg(long, value_name = "PORT")]
     grpc: Vec<u16>,
     /// Same as --http over TLS, with a self-signed certificate.
@@ -261,7 +262,11 @@ async fn answer(request: Request<Incoming>, identity: &Identity) -> Response<Box
         tokio::time::sleep(Duration::from_millis(millis).min(MAX_DELAY)).await;
     }
     if is_grpc {
-        let answer = if path == HEALTH_CHECK { SERVING.to_vec() } else { answer.to_string().into_bytes() };
+        let answer = match path {
+            HEALTH_CHECK => SERVING.to_vec(),
+            authorization::CHECK => authorization::answer(message),
+            _ => answer.to_string().into_bytes(),
+        };
         return grpc_response(&answer);
     }
     if let Some(millis) = path.strip_prefix("/stream/").and_then(|text| text.parse().ok()) {

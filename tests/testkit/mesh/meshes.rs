@@ -9,8 +9,9 @@ use smc_model::retry_policy::RetryCondition;
 use smc_types::proxy_class::AppProtocol::{Http, Http2, Https, Tcp, TcpServerFirst};
 
 use super::{
-    Object, SourceEvent, certify, compiler, connection_settings, egress, group, ingress, keeping_callers,
-    mesh_config, namespace, pod, pod_ip_mode, pod_that, retry, service, split, target, tcp, upstream_setting,
+    Object, SourceEvent, certify, compiler, connection_settings, egress, external_authorization, group,
+    ingress, keeping_callers, mesh_config, namespace, pod, pod_ip_mode, pod_that, retry, service, split,
+    target, tcp, upstream_setting,
 };
 
 /// A mesh, and the pods whose configuration is tested.
@@ -52,6 +53,7 @@ pub fn all() -> Vec<Mesh> {
         what_is_sent_again_and_what_services_can_bear(),
         how_many_requests_are_let_in(),
         what_may_leave_the_mesh(),
+        what_a_server_is_asked_about(),
     ]
 }
 
@@ -140,6 +142,31 @@ fn what_may_leave_the_mesh() -> Mesh {
                 "again",
                 json!({"ipAddresses": ["0.0.0.0/1", "198.51.100.0/25"], "ports": [port(5432, "tcp"), port(9000, "tcp")]}),
             ),
+        ],
+    )
+}
+
+fn what_a_server_is_asked_about() -> Mesh {
+    let office = json!({"kind": "IPRange", "name": "192.0.2.0/24"});
+    let backend = json!({"name": "b", "port": {"number": 8080, "protocol": "http"}});
+    shop(
+        "what_a_server_is_asked_about",
+        vec![
+            service("shop/b", "b", &["10.9.0.1"], &[(80, 8080, Http), (81, 8081, Http2)]),
+            service("shop/db", "db", &["10.9.0.2"], &[(3306, 3306, TcpServerFirst)]),
+            tcp("shop/all", &[]),
+            target("shop/to-b1", "shop/b1", &["shop/a"], &[("TCPRoute", "all")]),
+            target("shop/to-db", "shop/db", &["shop/a"], &[("TCPRoute", "all")]),
+            ingress("shop/way", json!({"backends": [backend], "sources": [office]})),
+            upstream_setting(
+                "shop/b",
+                "b",
+                json!({"rateLimit": {"local": {"http": {"requests": 1, "unit": "minute"}}}}),
+            ),
+            external_authorization(&json!({
+                "enable": true, "address": "opa.opa.svc.cluster.local", "port": 9191, "timeout": "2s",
+                "statPrefix": "inbound-_1", "failureModeAllow": true,
+            })),
         ],
     )
 }

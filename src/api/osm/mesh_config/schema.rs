@@ -83,7 +83,7 @@ pub struct Traffic {
     pub inbound_port_exclusion_list: Option<Vec<u16>>,
     /// Network interfaces that the injector excludes from interception.
     pub network_interface_exclusion_list: Option<Vec<String>>,
-    /// Not obeyed.
+    /// A server that sidecars ask about each HTTP request to their application, after policy has allowed it.
     pub inbound_external_authorization: Option<ExternalAuthorization>,
 }
 
@@ -131,21 +131,21 @@ pub struct Resources {
 #[derive(Debug, JsonSchema)]
 #[schemars(rename_all = "camelCase")]
 pub struct ExternalAuthorization {
-    /// Not obeyed.
+    /// Whether it is asked.
     pub enable: Option<bool>,
-    /// Not obeyed.
+    /// A DNS name, as a whole, or an IP address.
     #[schemars(length(max = MAX_WORD))]
     pub address: Option<String>,
-    /// Not obeyed.
+    /// The port at which it speaks gRPC in clear text.
     #[schemars(range(min = 0, max = 65535))]
     pub port: Option<u16>,
-    /// Not obeyed.
+    /// What the names of its statistics in Envoy begin with.
     #[schemars(length(max = MAX_WORD))]
     pub stat_prefix: Option<String>,
-    /// Not obeyed.
+    /// How long an answer may take: a duration from `1ms` to `1m`.
     #[schemars(length(max = MAX_WORD))]
     pub timeout: Option<String>,
-    /// Not obeyed.
+    /// Whether a request passes if no answer comes.
     pub failure_mode_allow: Option<bool>,
 }
 

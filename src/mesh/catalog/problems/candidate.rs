@@ -5,10 +5,10 @@
 
 use std::collections::BTreeSet;
 
-use super::{access, egress, ingress, named, retries, splits, upstream};
+use super::{access, egress, ingress, mesh_config, named, retries, splits, upstream};
 use crate::catalog::{Catalog, Object};
 use smc_api::smi::{TrafficSplit, TrafficTarget};
-use smc_types::ids::{NamespacedName, ServiceId};
+use smc_types::ids::ServiceId;
 use smc_types::object_ref::Kind;
 use smc_types::problem::{Problem, Severity};
 
@@ -24,7 +24,9 @@ impl Catalog {
             Object::TrafficTarget(target) => self.objections_to_target(target),
             Object::TrafficSplit(split) => self.objections_to_split(split),
             Object::UdpRoute(route) => vec![access::not_enforced(&route.id)],
-            Object::MeshConfig(name, _) => self.objection_to_mesh_config(name).into_iter().collect(),
+            Object::MeshConfig(name, config) => {
+                as_warnings(|problems| mesh_config::check(self, name, config, problems))
+            }
             Object::Egress(object) => as_warnings(|problems| egress::check(self, object, problems)),
             Object::IngressBackend(object) => as_warnings(|problems| ingress::check(self, object, problems)),
             Object::Retry(object) => as_warnings(|problems| retries::check(self, object, problems)),
@@ -39,16 +41,6 @@ impl Catalog {
             | Object::HttpRouteGroup(_)
             | Object::TcpRoute(_) => Vec::new(),
         }
-    }
-
-    /// Why a MeshConfig of this name has no effect.
-    pub(super) fn objection_to_mesh_config(&self, name: &NamespacedName) -> Option<Problem> {
-        let own = &self.mesh_namespace;
-        (name.namespace() != own.as_str()).then(|| {
-            let message =
-                format!("has no effect: only the MeshConfig of the mesh's own namespace, {own}, counts");
-            Problem::warning(named(Kind::MeshConfig, name), "metadata.namespace", message)
-        })
     }
 
     fn objections_to_target(&self, target: &TrafficTarget) -> Vec<Problem> {

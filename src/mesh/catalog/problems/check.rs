@@ -6,8 +6,8 @@
 use std::net::IpAddr;
 
 use super::{
-    access, addresses, egress, endpoints, identities, ingress, machines, outside, retries, services, splits,
-    upstream,
+    access, addresses, egress, endpoints, identities, ingress, machines, mesh_config, outside, retries,
+    services, splits, upstream,
 };
 use crate::catalog::Catalog;
 use smc_types::ids::{NamespacedName, ProxyName, ServiceAccountId, ServiceId, WorkloadId};
@@ -119,10 +119,12 @@ impl Catalog {
                     upstream::check(self, setting, &mut problems);
                 }
             }
-            Check::MeshConfig(id) if self.mesh_configs.contains_key(id) => {
-                problems.extend(self.objection_to_mesh_config(id));
+            Check::MeshConfig(id) => {
+                if let Some(config) = self.mesh_configs.get(id) {
+                    mesh_config::check(self, id, config, &mut problems);
+                }
             }
-            Check::HttpRouteGroup(_) | Check::TcpRoute(_) | Check::UdpRoute(_) | Check::MeshConfig(_) => {}
+            Check::HttpRouteGroup(_) | Check::TcpRoute(_) | Check::UdpRoute(_) => {}
         }
         problems
     }

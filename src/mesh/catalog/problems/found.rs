@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::check::Check;
+use super::mesh_config;
 use crate::catalog::Catalog;
 use smc_model::topology::Service;
 use smc_types::ids::{NamespacedName, ServiceAccountId, ServiceId};
@@ -112,10 +113,20 @@ impl Catalog {
         self.due_about_settings([&service.id]);
         self.due_about_retries([&service.id]);
         self.due_about_egress(service.id.as_name());
+        self.due_about_authorization(|named| *named == service.id);
         for &ip in &service.cluster_ips {
             self.found.due(Check::Address(ip));
             let others = self.index.services_at.get(&ip).into_iter().flatten();
             self.found.all_of(others.cloned().map(Check::Service));
+        }
+    }
+
+    /// Notes that the MeshConfig is to be checked, if the server that it names is such a service.
+    fn due_about_authorization(&mut self, is_meant: impl Fn(&ServiceId) -> bool) {
+        let named = |config| mesh_config::authorization_service(config).is_some_and(|named| is_meant(&named));
+        let own = self.own_mesh_config().filter(|(_, config)| named(config));
+        if let Some(name) = own.map(|(name, _)| name.clone()) {
+            self.found.due(Check::MeshConfig(name));
         }
     }
 
@@ -143,6 +154,7 @@ impl Catalog {
         for service in spelt.cloned().collect::<Vec<_>>() {
             self.due_about_egress(&service);
         }
+        self.due_about_authorization(|named| named.namespace() == namespace);
         let found = &mut self.found;
         let is_in = |id: &&NamespacedName| id.namespace() == namespace;
         let policy = (self.traffic_targets.keys().filter(is_in).cloned().map(Check::Target))

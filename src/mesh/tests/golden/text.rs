@@ -22,6 +22,7 @@ use envoy_types::pb::envoy::config::route::v3::RouteConfiguration;
 use envoy_types::pb::envoy::extensions::access_loggers::filters::cel::v3::ExpressionFilter;
 use envoy_types::pb::envoy::extensions::access_loggers::stream::v3::StdoutAccessLog;
 use envoy_types::pb::envoy::extensions::clusters::dns::v3::DnsCluster;
+use envoy_types::pb::envoy::extensions::filters::http::ext_authz::v3::ExtAuthz;
 use envoy_types::pb::envoy::extensions::filters::http::local_ratelimit::v3::LocalRateLimit;
 use envoy_types::pb::envoy::extensions::filters::http::rbac::v3 as http_rbac;
 use envoy_types::pb::envoy::extensions::filters::http::router::v3::Router;
@@ -70,6 +71,7 @@ fn readers() -> Vec<(String, Reader)> {
         reader::<http_rbac::Rbac>(),
         reader::<http_rbac::RbacPerRoute>(),
         reader::<LocalRateLimit>(),
+        reader::<ExtAuthz>(),
         reader::<network_rbac::Rbac>(),
         reader::<TcpProxy>(),
         reader::<direct_response::Config>(),

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use super::*;
 use crate::catalog::Object;
 use crate::catalog::fixtures::{
-    group, http_rule, limits as rate_limits, namespace, pod, port, service, target, tcp_route, tcp_rule,
+    asking, group, http_rule, limits as rate_limits, namespace, pod, port, service, target, tcp_route,
+    tcp_rule,
 };
 use crate::policy::fixtures::wide_ingress;
 use crate::policy::{MAX_IDENTITY, MAX_NAMESPACE};
@@ -203,6 +204,15 @@ fn what_an_ingress_takes_is_estimated_too_and_left_out_last() {
     assert!(bytes <= 2 * usize::try_from(MAX_IDENTITY).unwrap() + 64 * 1024, "{bytes} bytes are served");
 }
 
+/// What the server's inbound half is estimated to take, and what is written of it.
+fn demand(compiler: &Compiler) -> (usize, usize) {
+    let served = compiler.served_state();
+    let class = served.snapshots.iter().find(|(class, _)| class.account.to_string() == "shop/server");
+    let (class, snapshot) = class.expect("it is served");
+    let demand = compiler.catalog().inbound_estimate(class).demand();
+    (usize::try_from(demand).unwrap(), written(snapshot))
+}
+
 /// Each limit has an answer, and thus a filter, of its own.
 #[test]
 fn what_limits_take_is_estimated_from_above() {
@@ -223,13 +233,6 @@ fn what_limits_take_is_estimated_from_above() {
             routes: (0..routes).map(|place| route(place, headers)).collect(),
         };
         let mut compiler = greedy(2, 3, 1);
-        let demand = |compiler: &Compiler| {
-            let served = compiler.served_state();
-            let class = served.snapshots.iter().find(|(class, _)| class.account.to_string() == "shop/server");
-            let (class, snapshot) = class.expect("it is served");
-            let demand = compiler.catalog().inbound_estimate(class).demand();
-            (usize::try_from(demand).unwrap(), written(snapshot))
-        };
         // Both ways in from outside of the first two ports, beside the mesh.
         for (id, tls) in [("shop/clear", None), ("shop/tls", Some((false, 0)))] {
             compiler.apply([upsert(Object::from(wide_ingress(id, "shop/server", &[8000, 8001], 1, tls)))]);
@@ -244,6 +247,22 @@ fn what_limits_take_is_estimated_from_above() {
             "{service} {routes} {headers}: {wrote}, {demanded} estimated"
         );
         assert!(demanded <= 5 * wrote, "{service} {routes} {headers}: {wrote}, {demanded} estimated");
+    }
+}
+
+/// A kilobyte for the server and the filter's configuration is the same for any number of ports.
+#[test]
+fn what_asking_a_server_takes_is_estimated_from_above() {
+    for ports in [1, 20] {
+        let mut compiler = greedy(2, ports, 1);
+        for (id, tls) in [("shop/clear", None), ("shop/tls", Some((false, 0)))] {
+            compiler.apply([upsert(Object::from(wide_ingress(id, "shop/server", &[8000], 1, tls)))]);
+        }
+        let (demanded, wrote) = demand(&compiler);
+        compiler.apply([upsert(asking("opa.example"))]);
+        let (demands, writes) = demand(&compiler);
+        let (demanded, wrote) = (demands - demanded, (writes - wrote).saturating_sub(1024));
+        assert!(wrote <= demanded && demanded <= 5 * wrote + 1024, "{ports}: {wrote}, {demanded} estimated");
     }
 }
 

@@ -62,13 +62,13 @@ pub(super) fn egress(stat_prefix: &str, route: &str, restricts: bool, log: Acces
 pub(super) fn inbound(
     stat_prefix: &str,
     route: &str,
-    limits: Vec<hcm::HttpFilter>,
+    filters: Vec<hcm::HttpFilter>,
     longest: Option<Duration>,
     log: AccessLog,
 ) -> listener::Filter {
     pack(hcm::HttpConnectionManager {
         local_reply_config: Some(retry::not_processed()),
-        ..callee(stat_prefix, route, limits, longest, log, true)
+        ..callee(stat_prefix, route, filters, longest, log, true)
     })
 }
 
@@ -79,12 +79,12 @@ pub(super) fn inbound(
 pub(super) fn ingress(
     stat_prefix: &str,
     route: &str,
-    limits: Vec<hcm::HttpFilter>,
+    filters: Vec<hcm::HttpFilter>,
     longest: Option<Duration>,
     log: AccessLog,
     tls: bool,
 ) -> listener::Filter {
-    let mut requests = callee(stat_prefix, route, limits, longest, log, tls);
+    let mut requests = callee(stat_prefix, route, filters, longest, log, tls);
     if let Some(details) = &mut requests.set_current_client_cert_details {
         details.dns = true;
     }
@@ -105,12 +105,12 @@ const HEADERS_SECONDS: i64 = 10;
 /// minute (nginx) to an hour (Envoy), and dial again.
 const IDLE_SECONDS: i64 = 300;
 
-/// What the sidecar of a callee does to requests. Those that are denied count against none of the `limits`.
+/// What the sidecar of a callee does to requests. Those that are denied pass none of the `filters`.
 /// `tls` says whether a client has a certificate to pass on.
 fn callee(
     stat_prefix: &str,
     route: &str,
-    limits: Vec<hcm::HttpFilter>,
+    filters: Vec<hcm::HttpFilter>,
     longest: Option<Duration>,
     log: AccessLog,
     tls: bool,
@@ -137,7 +137,7 @@ fn callee(
             max_stream_duration: longest.map(proto::duration),
             ..core::HttpProtocolOptions::default()
         })),
-        ..application(stat_prefix, route, [vec![authorise], limits, vec![router()]].concat())
+        ..application(stat_prefix, route, [vec![authorise], filters, vec![router()]].concat())
     }
 }
 

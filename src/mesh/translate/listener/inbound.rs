@@ -7,7 +7,8 @@
 //!   to the application only after it. RBAC alone would be too late: the filter runs on the
 //!   client's first bytes, and a server that speaks first has sent its own by then. RBAC runs after
 //!   the handshake all the same, because a resumed TLS session skips the check of the certificate.
-//! - limits of the rate of requests come after the rules, so that a caller that is denied uses up nothing.
+//! - limits of the rate of requests come after the rules, so that a caller that is denied uses up nothing,
+//!   and then the server that is asked whether a request may pass.
 //! - an ingress: the route's RBAC rules again, by address too. No match of a chain depends on what sources a
 //!   policy names, so that gateways which come and go replace no chain and end no connection.
 
@@ -41,8 +42,8 @@ pub(in crate::translate) struct Chain {
     pub(in crate::translate) server_names: Vec<String>,
     /// The identities that may connect, for other protocols than HTTP.
     pub(in crate::translate) rules: Rules,
-    /// The filters that limit the rate of requests, for HTTP.
-    pub(in crate::translate) limits: Vec<HttpFilter>,
+    /// What requests pass after the rules of policy, for HTTP.
+    pub(in crate::translate) filters: Vec<HttpFilter>,
 }
 
 /// A way from an ingress to a port of the application.
@@ -51,8 +52,8 @@ pub(in crate::translate) struct IngressWay {
     pub(in crate::translate) port: u16,
     /// What is asked of a client over TLS; `None` in clear text.
     pub(in crate::translate) tls: Option<ClientCertificates>,
-    /// The filters that limit the rate of requests.
-    pub(in crate::translate) limits: Vec<HttpFilter>,
+    /// What requests pass after the rules of policy.
+    pub(in crate::translate) filters: Vec<HttpFilter>,
 }
 
 /// The listener; `None` if it would have no chain.
@@ -82,7 +83,7 @@ fn chain(chain: Chain, settings: &Settings, log: AccessLog) -> listener::FilterC
     let name = names::inbound(chain.port, chain.protocol);
     let http = chain.protocol.is_http();
     let (filters, validation) = if http {
-        let requests = http::inbound(&name, &name, chain.limits, settings.longest_stream(), log);
+        let requests = http::inbound(&name, &name, chain.filters, settings.longest_stream(), log);
         (vec![requests], names::INBOUND_VALIDATION.to_owned())
     } else {
         let authorise = filter(rbac::NETWORK_FILTER, chain.rules.network_filter(&name));
@@ -108,7 +109,7 @@ fn chain(chain: Chain, settings: &Settings, log: AccessLog) -> listener::FilterC
 }
 
 fn ingress_chain(way: IngressWay, settings: &Settings, log: AccessLog) -> listener::FilterChain {
-    let IngressWay { name, port, tls, limits } = way;
+    let IngressWay { name, port, tls, filters } = way;
     let socket = tls.as_ref().map(tls::of_ingress);
     let tls = socket.is_some();
     let protocol = if tls { "tls" } else { "raw_buffer" };
@@ -118,7 +119,7 @@ fn ingress_chain(way: IngressWay, settings: &Settings, log: AccessLog) -> listen
             transport_protocol: protocol.to_owned(),
             ..listener::FilterChainMatch::default()
         }),
-        filters: vec![http::ingress(&name, &name, limits, settings.longest_stream(), log, tls)],
+        filters: vec![http::ingress(&name, &name, filters, settings.longest_stream(), log, tls)],
         transport_socket: socket,
         transport_socket_connect_timeout: tls.then(|| proto::seconds(HANDSHAKE_SECONDS)),
         name,

@@ -43,6 +43,7 @@ fn intent(limits: Vec<(&str, LocalRateLimits)>) -> InboundIntent {
         (id(name), Declared { what: Arc::new(limits), by })
     });
     InboundIntent {
+        external_authorization: None,
         ports: Vec::new(),
         ingress: Vec::new(),
         limits: limits.collect(),

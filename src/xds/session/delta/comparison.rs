@@ -79,7 +79,7 @@ impl DeltaState {
             None => {
                 self.rejected.remove(name);
                 let held = self.held(name) != Held::Nothing;
-                if held && self.kind.outlasts_its_removal() {
+                if held && self.kind.outlasts_its_removal(name) {
                     self.must_answer.remove(name);
                 } else if held || self.must_answer.contains(name) {
                     self.to_remove.insert(Arc::clone(name));

@@ -6,6 +6,7 @@ use super::support::{
     ALL, CDS, ECDS, EDS, LDS, RDS, SDS, Spec, ack, changes, delta, nack, resume, subscribe, text, texts,
     unsubscribe, view, view_of_class,
 };
+use crate::names::EXTERNAL_AUTHORIZATION;
 use crate::served_state::Changed;
 use crate::session::{
     Event, MAX_NAME_BYTES, MAX_NAMES, ProtocolError, Scope, Session, Step, Variant, Verdict,
@@ -128,6 +129,24 @@ fn the_configuration_of_a_filter_is_not_removed_while_it_is_held() {
     // A name that the client does not hold is answered.
     let step = session.on_delta(&subscribe(ECDS, &["other"]), Some(&without)).unwrap();
     assert_eq!(answer_all(&mut session, step), ["ecds -other"]);
+}
+
+/// The filter that asks its server is one that outlasts its removal.
+#[test]
+fn the_cluster_of_external_authorization_is_not_removed_while_it_is_held() {
+    let held = (CDS, EXTERNAL_AUTHORIZATION, "1");
+    let (with, without) = (view(&[held, (CDS, "b", "1")]), view(&[]));
+    let mut session = ads();
+    let step = session.on_delta(&subscribe(CDS, &[]), Some(&with)).unwrap();
+    assert_eq!(answer_all(&mut session, step), ["cds +b +external-authorization"]);
+    let step = session.on_view(&without, &changes(&with, &without));
+    assert_eq!(answer_all(&mut session, step), ["cds -b"]);
+    let step = ads().on_delta(&resume(CDS, &[], &[held]), Some(&without)).unwrap();
+    assert_eq!(texts(&step), ["cds"]);
+    // What returns is sent in its new form.
+    let again = view(&[(CDS, EXTERNAL_AUTHORIZATION, "2")]);
+    let step = session.on_view(&again, &changes(&without, &again));
+    assert_eq!(answer_all(&mut session, step), ["cds +external-authorization"]);
 }
 
 /// envoy#9934: a client waits for a name that does not exist until the server answers with a removal.

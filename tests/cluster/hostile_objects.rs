@@ -38,7 +38,7 @@ pub(crate) enum Shape {
     Expressions,
     /// Identities, each with a pod, and each allowed to call each.
     Accounts,
-    /// Retries × destinations, and what each of these services can bear.
+    /// Retries × destinations, what each of these services can bear, and splits × backends among them.
     Retries,
     /// The longest names, labels and texts.
     Long,
@@ -63,8 +63,7 @@ pub(crate) const SHAPES: [Shape; 11] = [
 /// The files of a hostile mesh, in the order in which they are written. Its objects come in the order of
 /// their kinds or in any other, and all at once or in parts.
 pub(crate) fn files(shape: Shape, random: &mut Random) -> Vec<String> {
-    let mut objects = vec![json!({"apiVersion": "v1", "kind": "Namespace",
-        "metadata": {"name": EVIL, "labels": {"openservicemesh.io/monitored-by": "smc"}}})];
+    let mut objects = vec![namespace()];
     match shape {
         Shape::Workloads => workloads(random, &mut objects),
         Shape::Selectors => selectors(random, &mut objects),
@@ -100,6 +99,20 @@ pub(crate) fn files(shape: Shape, random: &mut Random) -> Vec<String> {
         }
     }
     files.into_iter().map(|(_, file)| file).collect()
+}
+
+/// A mesh of the same namespace as people have: what one of its size costs on this machine.
+pub(crate) fn ordinary() -> String {
+    let mut objects = vec![namespace()];
+    objects.extend((0..2_000).map(|n| pod(n, &account(n % 20))));
+    objects.extend((0..20).map(|n| service(n, &ports(4))));
+    grants(20, &mut objects);
+    objects.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n---\n")
+}
+
+fn namespace() -> Value {
+    json!({"apiVersion": "v1", "kind": "Namespace",
+        "metadata": {"name": EVIL, "labels": {"openservicemesh.io/monitored-by": "smc"}}})
 }
 
 /// A number up to `most`, as often small as large: its magnitude is drawn.
@@ -336,6 +349,13 @@ fn retries(random: &mut Random, objects: &mut Vec<Value>) {
         });
         let name = format!("setting-{number}");
         objects.push(object(POLICY, "UpstreamTrafficSetting", &name, &json!({ "spec": spec })));
+    }
+    let backends: Vec<_> =
+        (0..services.min(256)).map(|n| json!({"service": format!("service-{n}"), "weight": n + 1})).collect();
+    for number in 0..up_to(200, random) {
+        let spec = json!({"service": format!("service-{}", number % services), "backends": backends});
+        let name = format!("split-{number}");
+        objects.push(object("split.smi-spec.io/v1alpha4", "TrafficSplit", &name, &json!({ "spec": spec })));
     }
     grants(accounts, objects);
 }

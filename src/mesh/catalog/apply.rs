@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use super::backends::{Backends, Source};
 use super::problems::check::Check;
+use super::problems::found::Around;
 use super::{Affected, Catalog, Object, SourceEvent, addresses};
 use crate::policy::allows_something;
 use smc_api::osm::{IngressBackend, MeshConfig};
@@ -381,9 +382,13 @@ impl Catalog {
         let roots: Vec<_> = old.iter().copied().chain(&new).map(|s| s.root.clone()).collect();
         let named = old.into_iter().chain(&new).flat_map(|split| &split.backends);
         let leaves: BTreeSet<_> = named.map(|backend| backend.service.clone()).collect();
-        self.due_about_settings(&roots);
+        for root in &roots {
+            self.found.due_around(Around::SettingsOf(root.clone()));
+        }
         self.rewire(roots);
-        self.due_about_retries(&leaves);
+        for leaf in leaves {
+            self.found.due_around(Around::RetriesTo(leaf));
+        }
         self.found.due(Check::Split(id.clone()));
         let share = self.share_of_a_root(id.namespace());
         if let Some(old) = self.traffic_splits.remove(id) {

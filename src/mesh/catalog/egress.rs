@@ -106,12 +106,6 @@ impl Catalog {
             }
         }
     }
-
-    /// Notes that the Egresses that spell the name of this service are to be checked.
-    pub(super) fn due_about_egress(&mut self, service: &NamespacedName) {
-        let naming = self.index.egress_naming.get(service).into_iter().flatten();
-        self.found.all_of(naming.cloned().map(Check::Egress));
-    }
 }
 
 #[cfg(test)]

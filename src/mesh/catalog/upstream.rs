@@ -10,6 +10,7 @@ use std::sync::Arc;
 use super::Catalog;
 use super::index::set;
 use super::problems::check::Check;
+use super::problems::found::Around;
 use smc_api::osm::upstream_traffic_setting::UpstreamHost;
 use smc_api::osm::{Retry, UpstreamTrafficSetting};
 use smc_model::connection_settings::ConnectionSettings;
@@ -85,13 +86,16 @@ impl Catalog {
         for (retry, present) in [(&old, false), (&new, true)] {
             let Some(retry) = retry else { continue };
             self.pending.affected.accounts.insert(retry.source.clone());
+            let mut precedes = false;
             for service in &retry.destinations {
                 self.index.file_retry(retry, service, present);
-                // Those after it say which one holds.
                 let of_pair = self.index.retries_of.get(&retry.source).and_then(|of| of.get(service));
-                if of_pair.and_then(BTreeSet::first).is_some_and(|first| first >= id) {
-                    self.found.all_of(of_pair.into_iter().flatten().cloned().map(Check::Retry));
-                }
+                let (first, last) = of_pair.map_or((None, None), |names| (names.first(), names.last()));
+                precedes |= first.is_some_and(|first| first >= id) && last.is_some_and(|last| last > id);
+            }
+            // Those after it say which one holds.
+            if precedes {
+                self.found.due_around(Around::RetriesOf(retry.source.clone()));
             }
         }
         if let Some(new) = new {
@@ -126,7 +130,7 @@ impl Catalog {
             None => self.upstream_settings.remove(id),
         };
         for (service, (backpressure, rate_limits)) in services.into_iter().zip(was) {
-            self.due_about_settings([&service]);
+            self.found.due_around(Around::SettingsOf(service.clone()));
             if self.rate_limits(&service) != rate_limits {
                 let limited = self.accounts_behind(&service);
                 self.pending.affected.inbound.extend(limited);
@@ -135,22 +139,6 @@ impl Catalog {
             if self.backpressure(&service) != backpressure {
                 self.rewire([service]);
             }
-        }
-    }
-
-    /// Notes that the UpstreamTrafficSettings of these services are to be checked.
-    pub(super) fn due_about_settings<'a>(&mut self, services: impl IntoIterator<Item = &'a ServiceId>) {
-        for service in services {
-            let settings = self.index.settings_of.get(service).into_iter().flatten();
-            self.found.all_of(settings.cloned().map(Check::UpstreamTrafficSetting));
-        }
-    }
-
-    /// Notes that the Retries that name these services are to be checked.
-    pub(super) fn due_about_retries<'a>(&mut self, services: impl IntoIterator<Item = &'a ServiceId>) {
-        for service in services {
-            let naming = self.index.retries_to.get(service).into_iter().flatten();
-            self.found.all_of(naming.cloned().map(Check::Retry));
         }
     }
 }

@@ -17,12 +17,28 @@ use smc_types::proxy_class::ProxyClass;
 /// as much, and takes no memory.
 const MAX_DUE: usize = 10_000;
 
+/// Checks that a change makes due together. They are noted by what they have in common, and looked up once
+/// for all changes since: otherwise each of a thousand splits would note each of the thousand Retries that
+/// name its backend.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(in crate::catalog) enum Around {
+    /// The Retries that name a service.
+    RetriesTo(ServiceId),
+    /// The Retries of a source.
+    RetriesOf(ServiceAccountId),
+    /// The UpstreamTrafficSettings of a service.
+    SettingsOf(ServiceId),
+    /// The Egresses that spell the name of a service.
+    EgressesNaming(NamespacedName),
+}
+
 /// See the module.
 #[derive(Debug, Clone, Default)]
 pub(in crate::catalog) struct Found {
     /// What each check found, other than nothing, when it was not due.
     problems: BTreeMap<Check, Vec<Problem>>,
     due: BTreeSet<Check>,
+    around: BTreeSet<Around>,
     everything_is_due: bool,
 }
 
@@ -48,6 +64,19 @@ impl Found {
         }
     }
 
+    /// As [`Self::due`], for all checks that have this in common when they are run. One that has it no more,
+    /// or not yet, is due by itself.
+    pub(in crate::catalog) fn due_around(&mut self, around: Around) {
+        if self.everything_is_due || self.around.contains(&around) {
+            return;
+        }
+        if self.around.len() == MAX_DUE {
+            self.all_due();
+        } else {
+            self.around.insert(around);
+        }
+    }
+
     /// As [`Self::due`], for each of these.
     pub(in crate::catalog) fn all_of(&mut self, checks: impl IntoIterator<Item = Check>) {
         for check in checks {
@@ -59,6 +88,7 @@ impl Found {
     pub(in crate::catalog) fn all_due(&mut self) {
         self.everything_is_due = true;
         self.due = BTreeSet::new();
+        self.around = BTreeSet::new();
         self.problems = BTreeMap::new();
     }
 }
@@ -66,12 +96,10 @@ impl Found {
 impl Catalog {
     /// Runs the checks that are due, so that the next [`Self::problems`] finds them done.
     pub fn recheck(&mut self) {
-        let mut found = std::mem::take(&mut self.found);
-        if found.everything_is_due {
-            found = Found::default();
-            found.due.extend(self.every_check());
-        }
-        for check in std::mem::take(&mut found.due) {
+        let due = self.due_checks();
+        let Found { problems, .. } = std::mem::take(&mut self.found);
+        let mut found = Found { problems, ..Found::default() };
+        for check in due {
             let problems = self.check(&check);
             if problems.is_empty() {
                 found.problems.remove(&check);
@@ -84,12 +112,39 @@ impl Catalog {
 
     /// What all checks find, in any order.
     pub(super) fn found(&self) -> Vec<Problem> {
-        if self.found.everything_is_due {
-            return self.every_check().flat_map(|check| self.check(&check)).collect();
-        }
-        let known = self.found.problems.iter().filter(|(check, _)| !self.found.due.contains(check));
+        let due = self.due_checks();
+        let known = self.found.problems.iter().filter(|(check, _)| !due.contains(check));
         let known = known.flat_map(|(_, problems)| problems.iter().cloned());
-        known.chain(self.found.due.iter().flat_map(|check| self.check(check))).collect()
+        known.chain(due.iter().flat_map(|check| self.check(check))).collect()
+    }
+
+    /// Every check that is due.
+    fn due_checks(&self) -> BTreeSet<Check> {
+        if self.found.everything_is_due {
+            return self.every_check().collect();
+        }
+        let mut due = self.found.due.clone();
+        for around in &self.found.around {
+            match around {
+                Around::RetriesTo(service) => {
+                    let names = self.index.retries_to.get(service).into_iter().flatten();
+                    due.extend(names.cloned().map(Check::Retry));
+                }
+                Around::RetriesOf(source) => {
+                    let names = self.index.retries_of.get(source).into_iter().flat_map(BTreeMap::values);
+                    due.extend(names.flatten().cloned().map(Check::Retry));
+                }
+                Around::SettingsOf(service) => {
+                    let names = self.index.settings_of.get(service).into_iter().flatten();
+                    due.extend(names.cloned().map(Check::UpstreamTrafficSetting));
+                }
+                Around::EgressesNaming(service) => {
+                    let names = self.index.egress_naming.get(service).into_iter().flatten();
+                    due.extend(names.cloned().map(Check::Egress));
+                }
+            }
+        }
+        due
     }
 
     /// Notes that a service, the splits of it and those that lead to it are to be checked.
@@ -110,9 +165,9 @@ impl Catalog {
         self.found.all_of(slices.cloned().map(Check::Slice));
         let machines = self.index.naming.get(&service.id).into_iter().flatten();
         self.found.all_of(machines.cloned().map(Check::Machine));
-        self.due_about_settings([&service.id]);
-        self.due_about_retries([&service.id]);
-        self.due_about_egress(service.id.as_name());
+        self.found.due_around(Around::SettingsOf(service.id.clone()));
+        self.found.due_around(Around::RetriesTo(service.id.clone()));
+        self.found.due_around(Around::EgressesNaming(service.id.as_name().clone()));
         self.due_about_authorization(|named| *named == service.id);
         for &ip in &service.cluster_ips {
             self.found.due(Check::Address(ip));
@@ -148,11 +203,11 @@ impl Catalog {
 
     /// Notes that all of a namespace, which joins the mesh or leaves it, is to be checked.
     pub(in crate::catalog) fn due_in_namespace(&mut self, namespace: &str) {
-        let services = self.index.retries_to.keys().filter(|id| id.namespace() == namespace);
-        self.due_about_retries(&services.cloned().collect::<Vec<_>>());
-        let spelt = self.index.egress_naming.keys().filter(|id| id.namespace() == namespace);
-        for service in spelt.cloned().collect::<Vec<_>>() {
-            self.due_about_egress(&service);
+        for service in self.index.retries_to.keys().filter(|id| id.namespace() == namespace) {
+            self.found.due_around(Around::RetriesTo(service.clone()));
+        }
+        for service in self.index.egress_naming.keys().filter(|id| id.namespace() == namespace) {
+            self.found.due_around(Around::EgressesNaming(service.clone()));
         }
         self.due_about_authorization(|named| named.namespace() == namespace);
         let found = &mut self.found;

@@ -9,6 +9,10 @@ use smc_types::problem::Problem;
 
 const FIELD: &str = "spec.destinations";
 
+/// The most splits that are looked at, of all destinations together. An object may name a thousand services,
+/// each of which may be in a thousand splits. What would be wrong beyond is not found.
+const MAX_SPLITS: usize = 1024;
+
 /// Names the first service for each reason: an object may name a thousand.
 pub(super) fn check(catalog: &Catalog, retry: &Retry, problems: &mut Vec<Problem>) {
     let subject = named(Kind::Retry, &retry.id);
@@ -38,11 +42,9 @@ pub(super) fn check(catalog: &Catalog, retry: &Retry, problems: &mut Vec<Problem
             format!("names Service {id}, which does not exist (yet), or whose namespace is not in the mesh");
         problems.push(Problem::warning(&subject, FIELD, message));
     }
-    let root = |id: &ServiceId| {
-        let roots = catalog.splits_into(id).map(|split| &split.root);
-        roots.filter(|root| !retry.destinations.contains(root)).min().cloned()
-    };
-    if let Some((id, root)) = retry.destinations.iter().find_map(|id| Some((id, root(id)?))) {
+    let split = |id| catalog.splits_into(id).map(move |split| (id, &split.root));
+    let mut splits = retry.destinations.iter().flat_map(split).take(MAX_SPLITS);
+    if let Some((id, root)) = splits.find(|(_, root)| !retry.destinations.contains(root)) {
         let message = format!(
             "names Service {id}, to which a TrafficSplit sends calls of {root}: these are meant by the name of {root} \
              alone"

@@ -155,13 +155,17 @@ async fn finds(smc: Program<'_>, command: &str) {
     found.await.unwrap_or_else(|error| panic!("{}", error.chain()));
 }
 
-/// Loses volumes of controllers, and their pods.
+/// Loses volumes of controllers, and their pods, at once: otherwise the first is a member again before the
+/// second is lost.
 async fn lose(smc: Program<'_>, ordinals: &[u64]) {
-    for ordinal in ordinals {
-        let (claim, pod) = (format!("data-smc-controller-{ordinal}"), format!("smc-controller-{ordinal}"));
-        kubectl(smc, &["delete", "pvc", &claim, "--wait=false"]).await;
-        kubectl(smc, &["delete", "pod", &pod, "--force", "--grace-period=0"]).await;
-    }
+    let pods: Vec<_> = ordinals.iter().map(|ordinal| format!("smc-controller-{ordinal}")).collect();
+    let claims: Vec<_> = pods.iter().map(|pod| format!("data-{pod}")).collect();
+    let deleted = async |kind: &str, names: &[String], flags: &[&str]| {
+        let names: Vec<_> = names.iter().map(String::as_str).collect();
+        kubectl(smc, &[&["delete", kind], &*names, flags].concat()).await;
+    };
+    deleted("pvc", &claims, &["--wait=false"]).await;
+    deleted("pod", &pods, &["--force", "--grace-period=0"]).await;
 }
 
 /// Every check passes, that of the sidecars included: the one that runs was not restarted.

@@ -19,32 +19,43 @@ const RATES: &str = "rateLimit: {local: {http: {requests: 4000000000, unit: seco
 /// How much longer half of the requests take, at one connection, which does not fail.
 pub(crate) async fn measure(scene: &Scene, rounds: u32, each: Duration) -> Result<Value> {
     let mut figures = Map::new();
-    for (name, yaml) in
-        [("retry", retry("caller", "last")), ("connections", setting(CONNECTIONS)), ("limit", setting(RATES))]
-    {
-        let (mut without, mut with) = (Vec::new(), Vec::new());
-        for _ in 0..rounds {
-            without.push(p50(scene, each).await?);
-            scene.apply("policy.yaml", &yaml, async || is_in_effect(scene, name, true).await).await?;
-            with.push(p50(scene, each).await?);
-            scene.remove("policy.yaml", async || is_in_effect(scene, name, false).await).await?;
-        }
-        figures.insert(format!("{name}_p50_us"), compared(&without, &with));
+    let objects = [
+        ("retry", retry("caller", "last")),
+        ("connections", setting(CONNECTIONS)),
+        ("limit", setting(RATES)),
+    ];
+    for (name, yaml) in objects {
+        let switch = async |on| {
+            let done = async || is_in_effect(scene, name, on).await;
+            if on {
+                scene.apply("policy.yaml", &yaml, done).await
+            } else {
+                scene.remove("policy.yaml", done).await
+            }
+        };
+        figures.insert(format!("{name}_p50_us"), in_turns(scene, rounds, each, switch).await?);
     }
-    let (mut without, mut with) = (Vec::new(), Vec::new());
-    for _ in 0..rounds {
-        without.push(p50(scene, each).await?);
-        scene.ask(true, async || is_in_effect(scene, "authorization", true).await).await?;
-        with.push(p50(scene, each).await?);
-        scene.ask(false, async || is_in_effect(scene, "authorization", false).await).await?;
-    }
-    figures.insert("authorization_p50_us".to_owned(), compared(&without, &with));
+    let switch = async |on| scene.ask(on, async || is_in_effect(scene, "authorization", on).await).await;
+    figures.insert("authorization_p50_us".to_owned(), in_turns(scene, rounds, each, switch).await?);
     Ok(figures.into())
 }
 
-fn compared(without: &[Duration], with: &[Duration]) -> Value {
-    let [without, with] = [without, with].map(|times| percentile(times, 50).as_micros());
-    json!({"without": without, "with": with})
+/// Half of the requests without a policy and with it, which a function turns on and off.
+async fn in_turns(
+    scene: &Scene,
+    rounds: u32,
+    each: Duration,
+    switch: impl AsyncFn(bool) -> Result<()>,
+) -> Result<Value> {
+    let (mut without, mut with) = (Vec::new(), Vec::new());
+    for _ in 0..rounds {
+        without.push(p50(scene, each).await?);
+        switch(true).await?;
+        with.push(p50(scene, each).await?);
+        switch(false).await?;
+    }
+    let [without, with] = [without, with].map(|times| percentile(&times, 50).as_micros());
+    Ok(json!({"without": without, "with": with}))
 }
 
 async fn p50(scene: &Scene, each: Duration) -> Result<Duration> {

@@ -19,7 +19,8 @@ use smc_xds::session::{Request, Response, Scope, Session, Step, Variant};
 /// A view of `count` clusters; `generation` changes the first of them.
 fn view(count: usize, generation: u64) -> View {
     let account = ServiceAccountId::new("n0", "s0").unwrap();
-    let class = Arc::new(ProxyClass { account, inbound: Vec::new(), ipv4: true, ipv6: false });
+    let class =
+        Arc::new(ProxyClass { account, inbound: Vec::new(), ipv4: true, ipv6: false, telemetry: None });
     let mut snapshot = Snapshot::default();
     for i in 0..count {
         let name = format!("n0/s{i}|8080");

@@ -31,11 +31,14 @@ use serde_json::json;
 use smc_api::smi;
 use smc_authority::pki::CONTROLLER_IDENTITY;
 use smc_mesh::lint;
+use smc_model::log_format::Line;
 use smc_model::rate_limit::is_status;
 use smc_model::sidecar_settings::LocalProxyMode;
 use smc_sidecar::bootstrap;
 use smc_sidecar::injection::{self, Drawn, Settings, Site};
 use smc_testkit::mesh::{group, meshes, upstream_setting, view};
+use smc_testkit::random::Random;
+use smc_testkit::setting::setting;
 use smc_types::ids::{ProxyName, ProxyUuid, ReplicaId, WorkloadId};
 use smc_xds::resource::ResourceType;
 use smc_xds::served_state::View;
@@ -308,6 +311,104 @@ fn envoy_takes_each_status_and_header_of_an_answer_above_a_limit() {
     let view = view(&mesh.compile(&root, &chain, &key), "shop/b1").unwrap();
     assert!(view.all(ResourceType::ExtensionConfig).count() >= statuses.len());
     assert_eq!(judge_snapshot(&static_bootstrap(&view)), Ok(()));
+}
+
+/// A bootstrap that logs requests and connections in these formats.
+fn logging(lines: &[String]) -> Vec<u8> {
+    let logs: Vec<_> = lines
+        .iter()
+        .map(|line| {
+            json!({"name": "log", "typed_config": {
+                "@type": "type.googleapis.com/envoy.extensions.access_loggers.stream.v3.StdoutAccessLog",
+                "log_format": {"text_format_source": {"inline_string": line}},
+            }})
+        })
+        .collect();
+    let proxy = json!({
+        "@type": "type.googleapis.com/envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy",
+        "stat_prefix": "log", "cluster": "none", "access_log": logs,
+    });
+    let manager = json!({
+        "@type": "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
+        "stat_prefix": "log", "access_log": logs, "route_config": {},
+        "http_filters": [{"name": "router", "typed_config": {
+            "@type": "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router"
+        }}],
+    });
+    let listeners: Vec<_> = [proxy, manager]
+        .into_iter()
+        .enumerate()
+        .map(|(number, filter)| {
+            json!({
+                "name": number.to_string(), "address": {"pipe": {"path": format!("@log-{number}")}},
+                "filter_chains": [{"filters": [{"name": "filter", "typed_config": filter}]}],
+            })
+        })
+        .collect();
+    let resources = json!({"listeners": listeners, "clusters": [{"name": "none"}]});
+    json!({ "static_resources": resources }).to_string().into_bytes()
+}
+
+/// What an operator may have behind its name, right and wrong.
+const ARGUMENTS: [&str; 23] = [
+    "",
+    "()",
+    "(:PATH)",
+    "(X-A?b_c)",
+    "(A?B?C)",
+    "(a:b.c)",
+    "(a::b)",
+    "(NUMBER)",
+    "(NQ)",
+    "(WQ:ORIG)",
+    "(NQ:ORIG_OR_PATH)",
+    "(%Y-%m-%dT%H:%M:%S.%3f%z)",
+    "(%s.%9f %e %Z %T %F %D %y %j %a %A %b %B %p %I %u %w %c)",
+    "(%n)",
+    "(%)",
+    "(%E4S)",
+    "(DS_RX_BEG:US_TX_BEG:us)",
+    "(US_HS_END:US_RX_BODY_BEG:ns)",
+    "(DS_RX_BEG:DS_RX_END)",
+    "(ALLOW_WHITESPACES)",
+    "(a~b)",
+    "(a b)",
+    "(ä)",
+];
+const LENGTHS: [&str; 4] = ["", ":5", ":0", ":99999999999"];
+
+/// Texts around operators, right and wrong.
+const TEXTS: [&str; 9] = ["", "%%", "%", "\n", "\t", "{\"a\": ", "ü", "\"", "100 "];
+
+/// One operator that Envoy refuses would refuse a whole listener.
+#[test]
+fn envoy_takes_each_format_of_a_log_that_smc_reads() {
+    let seed = setting("SMC_SEED").unwrap_or_else(|| u64::from(std::process::id()));
+    let mut random = Random::new(seed);
+    let operators: Vec<_> = Line::operators().collect();
+    let with = |name: &str, arguments: &str, length: &str| format!("%{name}{arguments}{length}%");
+    let each = operators.iter().flat_map(|name| {
+        let suffixes = ARGUMENTS.iter().flat_map(|arguments| LENGTHS.map(|length| (arguments, length)));
+        suffixes.map(move |(arguments, length)| with(name, arguments, length))
+    });
+    let mut drawn = || -> String {
+        let mut one = || {
+            let operator = with(random.pick(&operators), random.pick(&ARGUMENTS), random.pick(&LENGTHS));
+            [random.pick(&TEXTS), &operator, random.pick(&TEXTS)].concat()
+        };
+        [one(), one()].concat()
+    };
+    let texts: Vec<_> = each.chain(std::iter::repeat_with(&mut drawn).take(20_000)).collect();
+    let taken: Vec<_> = texts.iter().filter_map(|text| Some(Line::parse(text).ok()?.print(100))).collect();
+    assert!(taken.len() > operators.len(), "{}", taken.len());
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("bootstrap.json");
+    std::fs::write(&path, logging(&taken)).unwrap();
+    if let Err(said) = judge(&path) {
+        panic!("SMC_SEED={seed}: Envoy refuses a format that SMC reads:\n{said}");
+    }
+    std::fs::write(&path, logging(&["%BOGUS%".to_owned()])).unwrap();
+    assert!(judge(&path).is_err(), "Envoy judges formats");
 }
 
 #[test]

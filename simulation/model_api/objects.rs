@@ -169,6 +169,9 @@ fn good(kind: Kind, key: Key, mark: u32) -> String {
             r#","spec":{{"host":"o1.{}.svc.cluster.local","connectionSettings":{{"tcp":{{"maxConnections":{mark}}}}}}}"#,
             namespace_name(key.0)
         ),
+        EffectiveKind::Telemetry => {
+            format!(r#","spec":{{"selector":{{"mark":"{mark}"}},"accessLog":{{}}}}"#)
+        }
         EffectiveKind::MeshConfig => {
             format!(r#","spec":{{"traffic":{{"outboundPortExclusionList":[{mark}]}}}}"#)
         }

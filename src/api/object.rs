@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use crate::osm::{Egress, IngressBackend, MeshConfig, Retry, UpstreamTrafficSetting};
+use crate::osm::{Egress, IngressBackend, MeshConfig, Retry, Telemetry, UpstreamTrafficSetting};
 use crate::smi::{HttpRouteGroup, TcpRoute, TrafficSplit, TrafficTarget, UdpRoute};
 use smc_model::topology::{EndpointSlice, Namespace, Service, Workload};
 use smc_types::ids::{NamespacedName, ServiceAccountId};
@@ -44,6 +44,8 @@ pub enum Object {
     Retry(Arc<Retry>),
     /// An OSM UpstreamTrafficSetting.
     UpstreamTrafficSetting(Arc<UpstreamTrafficSetting>),
+    /// An OSM Telemetry.
+    Telemetry(Arc<Telemetry>),
 }
 
 impl Object {
@@ -65,6 +67,7 @@ impl Object {
             Self::IngressBackend(backend) => (Kind::IngressBackend, &backend.id),
             Self::Retry(retry) => (Kind::Retry, &retry.id),
             Self::UpstreamTrafficSetting(setting) => (Kind::UpstreamTrafficSetting, &setting.id),
+            Self::Telemetry(telemetry) => (Kind::Telemetry, &telemetry.id),
         };
         ObjectRef::Namespaced(kind, name.clone())
     }
@@ -109,6 +112,12 @@ impl From<Retry> for Object {
 impl From<UpstreamTrafficSetting> for Object {
     fn from(setting: UpstreamTrafficSetting) -> Self {
         Self::UpstreamTrafficSetting(Arc::new(setting))
+    }
+}
+
+impl From<Telemetry> for Object {
+    fn from(telemetry: Telemetry) -> Self {
+        Self::Telemetry(Arc::new(telemetry))
     }
 }
 

@@ -3,6 +3,7 @@
 pub mod egress;
 pub mod ingress_backend;
 pub mod mesh_config;
+pub mod mesh_root_certificate;
 pub mod policy;
 pub mod retry;
 pub mod telemetry;
@@ -14,11 +15,13 @@ pub use egress::{Egress, read_egress};
 pub use ingress_backend::{IngressBackend, read_ingress_backend};
 pub use mesh_config::{MeshConfig, read_mesh_config};
 pub use retry::{Retry, read_retry};
+pub use telemetry::{Telemetry, read_telemetry};
 pub use upstream_traffic_setting::{UpstreamTrafficSetting, read_upstream_traffic_setting};
 
 /// The kinds.
 pub const KINDS: &[CustomKind] = &[
     mesh_config::KIND,
+    mesh_root_certificate::KIND,
     egress::KIND,
     ingress_backend::KIND,
     retry::KIND,

@@ -30,7 +30,8 @@ use smc_raft::Group;
 use smc_server::problems::Problems;
 use smc_server::publisher::{Mesh, MeshHandle, PublisherStopped};
 use smc_types::ids::{MeshNamespace, ReplicaId};
-use smc_types::object_ref::{Kind, ObjectRef};
+use smc_types::kind::Extent;
+use smc_types::object_ref::ObjectRef;
 use smc_types::problem::{Problem, Subject};
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval};
@@ -294,9 +295,9 @@ fn held(
 ) -> Vec<(ObjectRef, Held)> {
     let held = |(reference, object): (ObjectRef, Option<Arc<Object>>)| {
         let ObjectRef::Namespaced(kind, name) = &reference else { return (reference, Held::NotOurs) };
-        let ours = match kind {
-            Kind::MeshConfig => name.namespace() == own.as_str(),
-            _ => catalog.monitors(name.namespace()),
+        let ours = match kind.spec().extent {
+            Extent::Own => name.namespace() == own.as_str(),
+            Extent::Mesh | Extent::Cluster => catalog.monitors(name.namespace()),
         };
         let held = match object {
             _ if !ours => Held::NotOurs,
@@ -314,10 +315,25 @@ mod tests {
 
     use super::*;
     use crate::crds::status::ObjectStatus;
+    use smc_types::object_ref::Kind;
 
     fn due(namespace: &str) -> Write {
         let reference = ObjectRef::Namespaced(Kind::TcpRoute, format!("{namespace}/a").parse().unwrap());
         Write { reference, uid: "u".into(), status: ObjectStatus::default(), event: None }
+    }
+
+    /// Those of kinds without effect have a status, too, which says so.
+    #[test]
+    fn an_object_has_a_status_where_the_mesh_reads_its_kind() {
+        let own = MeshNamespace::default();
+        for kind in Kind::ALL.iter().copied().filter(|kind| kind.spec().custom) {
+            for (namespace, ours) in [(own.as_str(), kind.spec().extent == Extent::Own), ("shop", false)] {
+                let reference = ObjectRef::Namespaced(kind, format!("{namespace}/a").parse().unwrap());
+                let [(_, found)] =
+                    held(&Catalog::default(), &own, vec![(reference, None)]).try_into().unwrap();
+                assert_eq!(found, if ours { Held::NotYet } else { Held::NotOurs }, "{kind} {namespace}");
+            }
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -7,7 +7,7 @@
 //! what it needs for that); `index`, `backends` and `endpoint_budget` hold what follows from the objects. The
 //! queries: `query` for what exists, `inbound` for who may connect, `ingress` for what of outside the mesh
 //! may, `outbound` for what an identity may call, `egress` for what of outside it may, `splits` for the
-//! weights, `upstream` for retries and back-pressure, `problems` for what is wrong.
+//! weights, `upstream` for retries and back-pressure, `telemetry` for logs, `problems` for what is wrong.
 //! `intents` makes the values that translation reads, beside `topology`.
 
 mod addresses;
@@ -32,6 +32,7 @@ mod route_groups;
 mod selection;
 mod settle;
 mod splits;
+mod telemetry;
 mod topology;
 mod upstream;
 
@@ -51,7 +52,7 @@ pub use intents::OutboundIntents;
 pub use smc_api::object::{Object, SourceEvent};
 pub use topology::Topology;
 
-use smc_api::osm::{Egress, IngressBackend, MeshConfig, Retry, UpstreamTrafficSetting};
+use smc_api::osm::{Egress, IngressBackend, MeshConfig, Retry, Telemetry, UpstreamTrafficSetting};
 use smc_api::smi::{HttpRouteGroup, TcpRoute, TrafficSplit, TrafficTarget, UdpRoute};
 use smc_model::topology::{EndpointSlice, Namespace, Service, Workload};
 use smc_types::ids::{MeshNamespace, NamespacedName, ServiceAccountId, ServiceId, TrustDomain, WorkloadId};
@@ -80,6 +81,8 @@ pub struct Catalog {
     ingress_backends: BTreeMap<NamespacedName, Arc<IngressBackend>>,
     retries: BTreeMap<NamespacedName, Arc<Retry>>,
     upstream_settings: BTreeMap<NamespacedName, Arc<UpstreamTrafficSetting>>,
+    /// By their namespaces; none is empty.
+    telemetries: BTreeMap<String, BTreeMap<NamespacedName, Arc<Telemetry>>>,
     index: index::Index,
     /// What events changed since the last ones were settled.
     pending: pending::Pending,

@@ -14,6 +14,7 @@
 //! the resource names that it knows itself. Equal content is read only once ([`Facts`]). It repairs nothing;
 //! the compiler decides what is served in place of a half that fails.
 
+mod access_log;
 mod content;
 mod egress;
 mod reader;

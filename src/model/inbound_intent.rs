@@ -10,12 +10,13 @@ use smc_types::ids::{NamespacedName, ServiceAccountId, ServiceId};
 use smc_types::object_ref::ObjectRef;
 use smc_types::proxy_class::{AppProtocol, InboundPort};
 
+use crate::access_log::AccessLog;
 use crate::declared::Declared;
 use crate::external_authorization::ExternalAuthorization;
 use crate::http_match::HttpMatch;
 use crate::ingress::IngressChain;
 use crate::rate_limit::LocalRateLimits;
-use crate::sidecar_settings::{AccessLog, LocalProxyMode};
+use crate::sidecar_settings::LocalProxyMode;
 
 /// What may reach the workloads of a class.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

@@ -4,10 +4,11 @@
 //! matches of requests ([`http_match`]) with their expressions ([`regex`]), the settings of sidecars
 //! ([`sidecar_settings`]), when a request is sent again ([`retry_policy`]), what a service can bear
 //! ([`connection_settings`], [`rate_limit`]), what of outside the mesh may be reached ([`egress`]), what is
-//! asked before a request passes ([`external_authorization`]), and what policy means for one identity: its
-//! intents, [`outbound_intent`] and [`inbound_intent`]. It knows neither the kinds in which they are declared
-//! nor Envoy.
+//! asked before a request passes ([`external_authorization`]), what is logged ([`access_log`]) and how
+//! ([`log_format`]), and what policy means for one identity: its intents, [`outbound_intent`] and
+//! [`inbound_intent`]. It knows neither the kinds in which they are declared nor Envoy's configuration.
 
+pub mod access_log;
 pub mod cidr;
 pub mod connection_settings;
 pub mod declared;
@@ -16,6 +17,7 @@ pub mod external_authorization;
 pub mod http_match;
 pub mod inbound_intent;
 pub mod ingress;
+pub mod log_format;
 pub mod outbound_intent;
 pub mod quantity;
 pub mod rate_limit;

@@ -9,13 +9,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use smc_types::ids::{ServiceAccountId, ServiceId};
 use smc_types::object_ref::ObjectRef;
 
+use crate::access_log::AccessLog;
 use crate::connection_settings::ConnectionSettings;
 use crate::declared::Declared;
 use crate::egress::EgressPorts;
 use crate::http_match::HttpMatch;
 use crate::retry_policy::RetryPolicy;
 use crate::shared::Shared;
-use crate::sidecar_settings::AccessLog;
 
 /// The services that an identity may call, each with the identities behind it that it may reach there. The
 /// set is empty for the root of a split of which it may reach a backend alone.

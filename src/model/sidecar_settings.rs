@@ -41,32 +41,3 @@ pub enum LocalProxyMode {
     /// At the pod's own address, for applications that listen on nothing else.
     PodIp,
 }
-
-/// Which requests and connections sidecars log.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub enum AccessLog {
-    /// Those that fail or are refused.
-    #[default]
-    Failures,
-    /// Every one.
-    All,
-    /// None.
-    Off,
-}
-
-impl AccessLog {
-    /// The words for them, in the order of the variants. YAML reads `off` as a boolean, so it is none of
-    /// them.
-    pub const WORDS: [(&str, Self); 3] =
-        [("failures", Self::Failures), ("all", Self::All), ("none", Self::Off)];
-
-    /// The words, with commas between them.
-    pub fn words() -> String {
-        Self::WORDS.map(|(word, _)| word).join(", ")
-    }
-
-    /// Reads a word.
-    pub fn parse(text: &str) -> Option<Self> {
-        Self::WORDS.iter().find(|(word, _)| *word == text).map(|(_, log)| *log)
-    }
-}

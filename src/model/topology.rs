@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use smc_types::ids::{NamespacedName, ProxyName, ProxyUuid, ServiceAccountId, ServiceId, WorkloadId};
 use smc_types::proxy_class::AppProtocol;
 
-use crate::sidecar_settings::AccessLog;
+use crate::access_log::Logged;
 
 /// A namespace, and whether its pods are in the mesh.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub struct Namespace {
     pub permissive: bool,
     /// What its annotation `mesh.smc.dev/access-log` says that its sidecars log; `None` leaves it to the
     /// mesh.
-    pub access_log: Option<AccessLog>,
+    pub access_log: Option<Logged>,
 }
 
 impl Namespace {

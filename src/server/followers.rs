@@ -229,7 +229,7 @@ mod tests {
 
     fn class(number: u8) -> Arc<ProxyClass> {
         let account = ServiceAccountId::new("shop", &format!("a{number}")).unwrap();
-        Arc::new(ProxyClass { account, inbound: vec![], ipv4: true, ipv6: false })
+        Arc::new(ProxyClass { account, inbound: vec![], ipv4: true, ipv6: false, telemetry: None })
     }
 
     fn proxy(number: u8) -> ProxyName {

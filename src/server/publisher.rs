@@ -255,7 +255,7 @@ impl Publisher {
             inputs.extend(batch.events.into_iter().map(Input::Source));
             self.mesh.problems.set_sources(batch.problems);
             self.synced |= batch.synced;
-            inputs.extend(batch.revision.map(Input::Revision));
+            inputs.extend(batch.revision.map(|revision| Input::Revision(Arc::new(revision))));
         }
         inputs.extend(certificates.drain(..).map(|(account, issued)| match issued {
             Some(certificate) => Input::Certificate(account, certificate),

@@ -201,11 +201,17 @@ kinds! {
         UpstreamTrafficSetting = KindSpec {
             name: "UpstreamTrafficSetting", plural: "upstreamtrafficsettings", letter: b'Z', ..POLICY
         },
+        /// OSM's access logs.
+        Telemetry = KindSpec { name: "Telemetry", plural: "telemetries", letter: b'Y', ..POLICY },
     }
     // They are checked, and nothing follows from them.
     checked {
-        /// OSM's access logs and traces.
-        Telemetry = KindSpec { name: "Telemetry", plural: "telemetries", letter: b'Y', ..POLICY },
+        /// OSM's roots of the mesh.
+        MeshRootCertificate = KindSpec {
+            name: "MeshRootCertificate", group: "config.openservicemesh.io", versions: &["v1alpha2"],
+            advertised: "config.openservicemesh.io/v1alpha2", plural: "meshrootcertificates",
+            extent: Extent::Own, letter: b'K', ..CUSTOM
+        },
     }
 }
 

@@ -6,10 +6,10 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use crate::ids::{ServiceAccountId, ServiceId};
+use crate::ids::{NamespacedName, ServiceAccountId, ServiceId};
 
-/// The properties that decide what a proxy is served: its identity, the ports that services target, and the
-/// address families of its pod.
+/// The properties that decide what a proxy is served: its identity, the ports that services target, the
+/// address families of its pod, and the Telemetry that holds for it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ProxyClass {
     /// The identity.
@@ -20,6 +20,8 @@ pub struct ProxyClass {
     pub ipv4: bool,
     /// Whether the pods have IPv6 addresses.
     pub ipv6: bool,
+    /// The Telemetry by which it logs, which may mean some pods of an identity alone.
+    pub telemetry: Option<NamespacedName>,
 }
 
 /// One port of a workload that services target.

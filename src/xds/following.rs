@@ -184,7 +184,7 @@ mod tests {
 
     fn class(number: u32) -> Arc<ProxyClass> {
         let account = ServiceAccountId::new("shop", &format!("a{number}")).unwrap();
-        Arc::new(ProxyClass { account, inbound: vec![], ipv4: true, ipv6: false })
+        Arc::new(ProxyClass { account, inbound: vec![], ipv4: true, ipv6: false, telemetry: None })
     }
 
     fn proxy(number: u32) -> ProxyName {

@@ -40,13 +40,15 @@ pub(crate) enum Shape {
     Accounts,
     /// Retries × destinations, what each of these services can bear, and splits × backends among them.
     Retries,
+    /// Telemetries × pods × services, each of which an account may call.
+    Logs,
     /// The longest names, labels and texts.
     Long,
     /// Depth, aliases, and what is no object at all.
     Broken,
 }
 
-pub(crate) const SHAPES: [Shape; 11] = [
+pub(crate) const SHAPES: [Shape; 12] = [
     Shape::Workloads,
     Shape::Selectors,
     Shape::Slices,
@@ -56,6 +58,7 @@ pub(crate) const SHAPES: [Shape; 11] = [
     Shape::Expressions,
     Shape::Accounts,
     Shape::Retries,
+    Shape::Logs,
     Shape::Long,
     Shape::Broken,
 ];
@@ -74,6 +77,7 @@ pub(crate) fn files(shape: Shape, random: &mut Random) -> Vec<String> {
         Shape::Expressions => expressions(random, &mut objects),
         Shape::Accounts => accounts(random, &mut objects),
         Shape::Retries => retries(random, &mut objects),
+        Shape::Logs => logs(random, &mut objects),
         Shape::Long => long(random, &mut objects),
         Shape::Broken => return broken(random),
     }
@@ -356,6 +360,34 @@ fn retries(random: &mut Random, objects: &mut Vec<Value>) {
         let spec = json!({"service": format!("service-{}", number % services), "backends": backends});
         let name = format!("split-{number}");
         objects.push(object("split.smi-spec.io/v1alpha4", "TrafficSplit", &name, &json!({ "spec": spec })));
+    }
+    grants(accounts, objects);
+}
+
+/// Formats of a log, as long and as many as may be, each for a few of the pods of an account.
+fn logs(random: &mut Random, objects: &mut Vec<Value>) {
+    let (accounts, services) = (up_to(20, random), up_to(200, random));
+    let selected = up_to(200, random);
+    for number in 0..up_to(2_000, random) {
+        let mut pod = pod(number, &account(number % accounts));
+        pod["metadata"]["labels"] = json!({"app": "all", "log": (number % selected).to_string()});
+        objects.push(pod);
+    }
+    let ports = ports(1);
+    objects.extend((0..services).map(|n| service(n, &ports)));
+    let format = if random.below(2) == 0 {
+        "%REQ(X-A)%".repeat(60)
+    } else {
+        "{\"\":[".repeat(4) + "0" + &",{}".repeat(50) + &"]}".repeat(4)
+    };
+    for number in 0..up_to(2_000, random) {
+        let spec = json!({
+            "selector": {"log": (number % selected).to_string()},
+            "accessLog": {"format": format},
+        });
+        let name = format!("log-{number}");
+        let body = json!({ "spec": spec });
+        objects.push(object("policy.openservicemesh.io/v1alpha1", "Telemetry", &name, &body));
     }
     grants(accounts, objects);
 }

@@ -1,10 +1,10 @@
-//! What sidecars log: real Envoys, for each of the three settings. The refusal of a connection without HTTP
-//! is in the tests of TCP.
+//! What sidecars log: real Envoys, for each of the three settings, and in the forms that Telemetries say. The
+//! refusal of a connection without HTTP is in the tests of TCP.
 
 use smc_lab::LabHandle;
 
 use crate::eventually::{eventually, eventually_get};
-use crate::mesh::{Mesh, allow, any_route, namespace, routes, settings, tcp_route};
+use crate::mesh::{Mesh, allow, any_route, namespace, pod, routes, settings, tcp_route};
 use crate::{fetch, get, hello, start};
 
 /// The mesh's settings with this log.
@@ -100,5 +100,115 @@ async fn failures_are_logged_and_all_where_a_person_wants_it() {
         _ => Ok(()),
     })
     .await;
+    lab.stop().await.unwrap();
+}
+
+/// A Telemetry of a namespace with this `spec`.
+fn telemetry(namespace: &str, name: &str, spec: &str) -> String {
+    format!(
+        "apiVersion: policy.openservicemesh.io/v1alpha1\nkind: Telemetry\nmetadata: {{name: {name}, namespace: \
+         {namespace}}}\nspec: {{{spec}}}\n"
+    )
+}
+
+/// Asks for a path until the log of a pod has this line; of one in JSON, in any order.
+async fn logs_line(lab: &LabHandle, pod: &str, path: &str, line: &str) {
+    eventually(&format!("{pod} logs {line:?}"), async || {
+        get(lab, "clients/alice", &format!("http://{}/{path}", pod.replace("servers/", "") + ".servers"))
+            .await;
+        let log = lab.logs(pod, "envoy").unwrap();
+        let json = |text: &str| serde_json::from_str::<serde_json::Value>(text).ok();
+        let is_line =
+            |found: &str| found == line || json(found).is_some_and(|found| json(line) == Some(found));
+        if log.lines().any(is_line) { Ok(()) } else { Err("it does not".to_owned()) }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_telemetry_says_how_the_pods_that_it_selects_log() {
+    // Two pods of one service account.
+    let second = pod("servers", "web-v2", "web").replace("Name: web-v2", "Name: web-v1");
+    let text = "T %REQ(:METHOD)% %REQ(:PATH)% %RESPONSE_CODE% %DOWNSTREAM_PEER_URI_SAN%";
+    let of_first = telemetry(
+        "servers",
+        "first",
+        &format!("selector: {{version: web-v1}}, accessLog: {{format: '{text}'}}"),
+    );
+    let mesh = Mesh::web()
+        .with("pod-web-v2.yaml", &second)
+        .with("any.yaml", &any_route())
+        .with("alice.yaml", &allow("alice", "alice", &["HTTPRouteGroup/any"]))
+        .with("first.yaml", &of_first)
+        // It selects no pod of its own namespace.
+        .with(
+            "elsewhere.yaml",
+            &telemetry("clients", "elsewhere", "selector: {app: web}, accessLog: {format: E}"),
+        );
+    let lab = start(&mesh).await;
+    eventually_get(&lab, "clients/alice", "http://web-v1.servers/", "200").await;
+    eventually_get(&lab, "clients/alice", "http://web-v2.servers/", "200").await;
+    let alice = "spiffe://cluster.local/ns/clients/sa/alice";
+
+    // All requests, where no one says which.
+    logs_line(&lab, "servers/web-v1", "text", &format!("T GET /text 200 {alice}")).await;
+    get(&lab, "clients/alice", "http://web-v2.servers/unlogged").await;
+
+    // One for the whole namespace leaves those alone that are selected.
+    let json = r#"{"path": "%REQ(:PATH)%", "is": {"code": "%RESPONSE_CODE%", "json": [true, "%PROTOCOL% %REQ(X-NONE)%"]}}"#;
+    let of_all = telemetry("servers", "all", &format!("accessLog: {{format: '{json}'}}"));
+    lab.apply("all.yaml", &of_all).await.unwrap();
+    let line = r#"{"is":{"code":200,"json":[true,"HTTP/1.1 -"]},"path":"/json"}"#;
+    logs_line(&lab, "servers/web-v2", "json", line).await;
+    logs_line(&lab, "servers/web-v1", "json", &format!("T GET /json 200 {alice}")).await;
+    assert!(!lab.logs("servers/web-v2", "envoy").unwrap().contains("/unlogged"), "nothing fails");
+
+    // What Envoy would refuse is SMC's to say, and what was in force ends.
+    lab.apply("first.yaml", &of_first.replace("%RESPONSE_CODE%", "%BOGUS%")).await.unwrap();
+    eventually("SMC's own fields are logged", async || {
+        get(&lab, "clients/alice", "http://web-v1.servers/own").await;
+        match requests(&lab, "servers/web-v1", "/own") {
+            found if found.is_empty() => Err("none".to_owned()),
+            _ => Ok(()),
+        }
+    })
+    .await;
+    let problems = lab.smc(&["mesh", "problems"]).await.unwrap().stdout;
+    for words in
+        ["spec.accessLog.format", "the operator BOGUS", "Telemetry clients/elsewhere", "holds for no sidecar"]
+    {
+        assert!(problems.contains(words), "{words}: {problems}");
+    }
+    lab.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn edits_of_a_format_fail_no_request() {
+    let of = |format: &str| telemetry("servers", "all", &format!("accessLog: {{format: '{format}'}}"));
+    let mesh = Mesh::web()
+        .with("any.yaml", &any_route())
+        .with("alice.yaml", &allow("alice", "alice", &["HTTPRouteGroup/any"]))
+        .with("all.yaml", &of("0 %REQ(:PATH)%"));
+    let lab = start(&mesh).await;
+    eventually_get(&lab, "clients/alice", "http://web-v1.servers/", "200").await;
+    let url = ["--url", "http://web-v1.servers/", "--keep-alive", "--count", "100000", "--interval", "10ms"];
+    let mut calls = lab.call("clients/alice", &url);
+    calls.more(10, crate::SETTLE).await.unwrap();
+    for edit in 1..6 {
+        lab.apply("all.yaml", &of(&format!("{edit} %REQ(:PATH)%"))).await.unwrap();
+        logs_line(&lab, "servers/web-v1", "edit", &format!("{edit} /edit")).await;
+        calls.more(50, crate::SETTLE).await.unwrap();
+    }
+    lab.remove("all.yaml").await.unwrap();
+    eventually("SMC's own fields are logged", async || {
+        get(&lab, "clients/alice", "http://web-v1.servers/status/503").await;
+        let found = requests(&lab, "servers/web-v1", "/status/503");
+        if found.is_empty() { Err("none".to_owned()) } else { Ok(()) }
+    })
+    .await;
+    calls.more(50, crate::SETTLE).await.unwrap();
+    let failed: Vec<_> =
+        calls.stop().into_iter().filter(|result| result.status != Some(200)).take(3).collect();
+    assert!(failed.is_empty(), "{failed:?}");
     lab.stop().await.unwrap();
 }

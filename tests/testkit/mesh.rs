@@ -191,6 +191,11 @@ pub fn upstream_setting(name: &str, service: &str, mut spec: Value) -> Input {
     upsert(Object::from(osm::read_upstream_traffic_setting(&name, spec).object.unwrap()))
 }
 
+/// A Telemetry.
+pub fn telemetry(name: &str, spec: Value) -> Input {
+    upsert(Object::from(osm::read_telemetry(&name.parse().unwrap(), spec).object.unwrap()))
+}
+
 /// The MeshConfig.
 pub fn mesh_config(permissive: bool, egress: bool) -> Input {
     let name = NamespacedName::new("smc-system", "osm-mesh-config").unwrap();

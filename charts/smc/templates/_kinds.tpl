@@ -35,12 +35,12 @@
 {{- end }}
 {{- define "smc.kinds.own.read" -}}
 - apiGroups: [config.openservicemesh.io]
-  resources: [meshconfigs]
+  resources: [meshconfigs, meshrootcertificates]
   verbs: [list, watch]
 {{- end }}
 {{- define "smc.kinds.own.status" -}}
 - apiGroups: [config.openservicemesh.io]
-  resources: [meshconfigs/status]
+  resources: [meshconfigs/status, meshrootcertificates/status]
   verbs: [patch]
 {{- end }}
 {{- define "smc.kinds.groups" -}}

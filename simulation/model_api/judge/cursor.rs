@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 
 use imbl::OrdMap;
+use smc_types::kind::Extent;
 use smc_types::object_ref::Kind;
 
 use crate::model_api::history::{Form, Key, Moment, OWN, Objects};
@@ -128,10 +129,10 @@ pub(super) fn expected(kind: Kind, objects: &Objects, key: Key, namespaces: &Pub
 
 /// Whether an object of this name is of the mesh, where these namespaces are.
 pub(super) fn is_of_mesh(kind: Kind, key: Key, namespaces: &Published) -> bool {
-    match kind {
-        Kind::Namespace => true,
-        Kind::MeshConfig => key.0 == OWN,
-        _ => namespaces.contains_key(&(key.0, 0)),
+    match kind.spec().extent {
+        Extent::Cluster => true,
+        Extent::Own => key.0 == OWN,
+        Extent::Mesh => namespaces.contains_key(&(key.0, 0)),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use smc_types::kind::Extent;
 use smc_types::object_ref::Kind;
 use tokio::time::Instant;
 
@@ -195,7 +196,7 @@ impl World<'_> {
             };
             (*random.one(&custom), form)
         };
-        let own = kind == Kind::MeshConfig && random.percent(50);
+        let own = kind.spec().extent == Extent::Own && random.percent(50);
         let namespace = if own {
             OWN
         } else {

@@ -15,9 +15,10 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use smc_authority::pki::Lifetimes;
 use smc_authority::rules::IngressGateway;
+use smc_model::access_log::Logged;
 use smc_model::cidr::parse_cidr;
 use smc_model::external_authorization::ExternalAuthorization;
-use smc_model::sidecar_settings::{AccessLog, LocalProxyMode, MAX_LIST_LEN, SidecarSettings};
+use smc_model::sidecar_settings::{LocalProxyMode, MAX_LIST_LEN, SidecarSettings};
 use smc_types::duration;
 use smc_types::ids::NamespacedName;
 use smc_types::object_ref::Kind;
@@ -77,7 +78,7 @@ pub struct MeshConfig {
     /// `sidecar.localProxyMode`.
     pub local_proxy_mode: LocalProxyMode,
     /// `observability.accessLog`, SMC's own: what sidecars log where their namespace does not say.
-    pub access_log: AccessLog,
+    pub access_log: Option<Logged>,
     /// What the injector obeys, for pods that are made afterwards. Shared, since every query copies this.
     pub injected: Arc<SidecarSettings>,
 }
@@ -291,17 +292,16 @@ fn local_proxy_mode(fields: &mut Fields, findings: &mut Findings) -> LocalProxyM
     }
 }
 
-fn access_log(fields: &mut Fields, findings: &mut Findings) -> AccessLog {
-    let Some(node) = fields.take("accessLog") else { return AccessLog::default() };
+fn access_log(fields: &mut Fields, findings: &mut Findings) -> Option<Logged> {
+    let node = fields.take("accessLog")?;
     let path = node.path.clone();
-    let text = node.text(findings).unwrap_or_default();
-    AccessLog::parse(&text).unwrap_or_else(|| {
-        if !text.is_empty() {
-            let (text, words) = (truncated(&text, 40), AccessLog::words());
-            findings.error(&path, format!("is {text:?}, which is none of {words}; failures holds"));
-        }
-        AccessLog::default()
-    })
+    let text = node.text(findings).filter(|text| !text.is_empty())?;
+    let logged = Logged::parse(&text);
+    if logged.is_none() {
+        let (text, words) = (truncated(&text, 40), Logged::words());
+        findings.error(&path, format!("is {text:?}, which is none of {words}; left out"));
+    }
+    logged
 }
 
 fn asks_for_nothing(value: &Value) -> bool {
@@ -369,7 +369,7 @@ mod tests {
             service_cert_validity: Some(Duration::from_hours(24)),
             ingress_gateway: IngressGateway::Absent,
             local_proxy_mode: LocalProxyMode::PodIp,
-            access_log: AccessLog::All,
+            access_log: Some(Logged::All),
             injected: Arc::default(),
         };
         assert_eq!(reading, Reading { object: Some(expected), problems: vec![] });
@@ -417,11 +417,11 @@ mod tests {
     #[test]
     fn an_unknown_access_log_leaves_the_default_and_is_named() {
         for (text, expected, problems) in [
-            ("failures", AccessLog::Failures, 0),
-            ("", AccessLog::Failures, 0),
-            ("none", AccessLog::Off, 0),
-            ("off", AccessLog::Failures, 1),
-            ("ALL", AccessLog::Failures, 1),
+            ("failures", Some(Logged::Failures), 0),
+            ("", None, 0),
+            ("none", Some(Logged::Off), 0),
+            ("off", None, 1),
+            ("ALL", None, 1),
         ] {
             let reading = read(json!({"observability": {"accessLog": text}}));
             assert_eq!(reading.object.as_ref().unwrap().access_log, expected, "{text}");

@@ -1,4 +1,4 @@
-//! What the kinds of `policy.openservicemesh.io/v1alpha1` have in common.
+//! What OSM's kinds have in common.
 //!
 //! Owns the parts of their schemas and of their reading that several have. The mesh does not enforce all of
 //! these kinds yet; the reader of one that it does not returns only what is wrong, and that the object has no
@@ -284,6 +284,3 @@ pub(super) fn number(
     }
     number
 }
-
-#[cfg(test)]
-mod tests;

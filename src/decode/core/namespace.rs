@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1 as core;
-use smc_model::sidecar_settings::AccessLog;
+use smc_model::access_log::Logged;
 use smc_model::topology::Namespace;
 use smc_sidecar::injection::{self, METRICS_ANNOTATION};
 use smc_types::ids::check_label;
@@ -85,10 +85,10 @@ fn read_permissive(annotations: Option<&BTreeMap<String, String>>) -> Result<boo
 }
 
 /// Reads what the sidecars log. Any other text than the known ones leaves it to the mesh.
-fn read_access_log(annotations: Option<&BTreeMap<String, String>>) -> Result<Option<AccessLog>, String> {
+fn read_access_log(annotations: Option<&BTreeMap<String, String>>) -> Result<Option<Logged>, String> {
     let Some(value) = annotations.and_then(|all| all.get(ACCESS_LOG_ANNOTATION)) else { return Ok(None) };
-    AccessLog::parse(value).map(Some).ok_or_else(|| {
-        let (shown, words) = (truncated(value, 40), AccessLog::words());
+    Logged::parse(value).map(Some).ok_or_else(|| {
+        let (shown, words) = (truncated(value, 40), Logged::words());
         format!("{shown:?} is none of {words}; the mesh's holds")
     })
 }
@@ -128,9 +128,9 @@ mod tests {
     fn what_sidecars_log_is_one_of_three_words() {
         for (text, expected, reported) in [
             (None, None, false),
-            (Some("failures"), Some(AccessLog::Failures), false),
-            (Some("all"), Some(AccessLog::All), false),
-            (Some("none"), Some(AccessLog::Off), false),
+            (Some("failures"), Some(Logged::Failures), false),
+            (Some("all"), Some(Logged::All), false),
+            (Some("none"), Some(Logged::Off), false),
             (Some("off"), None, true),
             (Some("All"), None, true),
             (Some("true"), None, true),

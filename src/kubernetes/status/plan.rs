@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use smc_api::object::Object;
+use smc_types::kind::Extent;
 use smc_types::object_ref::{Kind, ObjectRef};
 use smc_types::problem::{Problem, Severity};
 use smc_types::text::truncated;
@@ -163,8 +164,9 @@ pub(super) fn farewells(
     last: Option<&str>,
     now: Timestamp,
 ) -> Vec<Write> {
-    // A MeshConfig is in the control plane's namespace, which is in no mesh.
-    let has_left = |kind: Kind, namespace: &str| kind != Kind::MeshConfig && outside.contains(namespace);
+    // The control plane's namespace may be in no mesh.
+    let has_left =
+        |kind: Kind, namespace: &str| kind.spec().extent == Extent::Mesh && outside.contains(namespace);
     gone.retain(|reference, (since, tracked)| {
         let ObjectRef::Namespaced(kind, name) = reference else { return false };
         if !has_left(*kind, name.namespace()) {

@@ -61,6 +61,7 @@ impl Catalog {
             Object::IngressBackend(new) => self.set_ingress_backend(&new.id.clone(), Some(new)),
             Object::Retry(new) => self.set_retry(&new.id.clone(), Some(new)),
             Object::UpstreamTrafficSetting(new) => self.set_upstream_setting(&new.id.clone(), Some(new)),
+            Object::Telemetry(new) => self.set_telemetry(&new.id.clone(), Some(new)),
         }
     }
 
@@ -95,6 +96,7 @@ impl Catalog {
             EffectiveKind::IngressBackend => self.set_ingress_backend(name, None),
             EffectiveKind::Retry => self.set_retry(name, None),
             EffectiveKind::UpstreamTrafficSetting => self.set_upstream_setting(name, None),
+            EffectiveKind::Telemetry => self.set_telemetry(name, None),
         }
     }
 

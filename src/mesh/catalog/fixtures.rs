@@ -12,10 +12,11 @@ pub(crate) use crate::policy::fixtures::{
     account, accounts, http_match, http_rule, ip, name, service_id, tcp_rule,
 };
 use smc_api::osm::upstream_traffic_setting::UpstreamHost;
-use smc_api::osm::{MeshConfig, Retry, UpstreamTrafficSetting};
+use smc_api::osm::{MeshConfig, Retry, Telemetry, UpstreamTrafficSetting};
 use smc_api::smi::{Backend, Rule, TrafficSplit};
 use smc_model::connection_settings::ConnectionSettings;
 use smc_model::external_authorization::{AuthorizationServer, ExternalAuthorization, ServerHost};
+use smc_model::log_format::LogFormat;
 use smc_model::rate_limit::{LocalRateLimits, Rate, RateUnit, RequestLimit, RouteLimit, TOO_MANY_REQUESTS};
 use smc_model::regex::Pattern;
 use smc_model::retry_policy::{RetryCondition, RetryPolicy};
@@ -26,7 +27,7 @@ use smc_model::topology::{
 use smc_types::ids::ProxyUuid;
 use smc_types::object_ref::{Kind, ObjectRef};
 use smc_types::problem::Problem;
-use smc_types::proxy_class::AppProtocol;
+use smc_types::proxy_class::{AppProtocol, ProxyClass};
 
 impl Catalog {
     /// A catalog of these objects.
@@ -186,6 +187,18 @@ pub(crate) fn retry(id: &str, source: &str, services: &[&str], retries: u32) -> 
     };
     let destinations = services.iter().map(|id| service_id(id)).collect();
     Object::from(Retry { id: name(id), source: account(source), destinations, policy })
+}
+
+/// A Telemetry for the pods of an app, or for all, with a format.
+pub(crate) fn telemetry(id: &str, app: Option<&str>, format: Option<&str>) -> Object {
+    let selector = app.map(|app| ("app".to_owned(), app.to_owned())).into_iter().collect();
+    let format = format.map(|format| LogFormat::parse(format).unwrap());
+    Object::from(Telemetry { id: name(id), selector, format })
+}
+
+/// The class of an identity's sidecars that are behind no service.
+pub(crate) fn class(id: &str) -> ProxyClass {
+    ProxyClass { account: account(id), inbound: Vec::new(), ipv4: true, ipv6: false, telemetry: None }
 }
 
 /// An UpstreamTrafficSetting of a service, with so many connections.

@@ -13,7 +13,6 @@ use smc_api::smi::{RouteGroup, TcpRoute};
 use smc_model::declared::Declared;
 use smc_model::external_authorization::ExternalAuthorization;
 use smc_model::inbound_intent::{Grant, InboundAccess, InboundIntent};
-use smc_model::sidecar_settings::AccessLog;
 use smc_types::ids::{NamespacedName, ServiceAccountId, ServiceId};
 use smc_types::object_ref::{Kind, ObjectRef};
 use smc_types::proxy_class::{InboundPort, ProxyClass};
@@ -40,12 +39,6 @@ impl Catalog {
     pub fn accepts_anyone(&self, destination: &ServiceAccountId) -> bool {
         self.mesh_config().permissive
             || self.namespaces.get(destination.namespace()).is_some_and(|namespace| namespace.permissive)
-    }
-
-    /// What the sidecars of an identity log: its namespace decides, and then the mesh.
-    pub(super) fn access_log(&self, account: &ServiceAccountId) -> AccessLog {
-        let own = self.namespaces.get(account.namespace()).and_then(|namespace| namespace.access_log);
-        own.unwrap_or(self.mesh_config().access_log)
     }
 
     /// What sidecars ask before a request reaches their application.
@@ -115,7 +108,7 @@ impl Catalog {
             without_room,
             left_out: left_out.chain(named(Kind::IngressBackend, ingress_left_out)).collect(),
             local_proxy_mode: config.local_proxy_mode,
-            access_log: self.access_log(&class.account),
+            access_log: self.access_log(class),
         }
     }
 
@@ -154,15 +147,12 @@ mod tests {
     //! The rules of access v1alpha3, cited as issue 2 point 2 lists them.
 
     use super::*;
-    use crate::catalog::Object;
     use crate::catalog::fixtures::{
         account, accounts, group, http_rule, namespace, open_namespace, permissive, target, tcp_route,
         tcp_rule,
     };
-    use smc_api::osm::MeshConfig;
     use smc_api::smi::Rule;
     use smc_model::inbound_intent::HttpAccess;
-    use smc_model::topology::Namespace;
     use smc_types::proxy_class::AppProtocol;
 
     /// [`routes`] and one target with these rules.
@@ -260,23 +250,6 @@ mod tests {
         assert_eq!(access(&catalog, 9999, AppProtocol::Tcp), InboundAccess::AnyoneInMesh);
         catalog.declare(permissive("smc-system", false));
         assert_eq!(access(&catalog, 9999, AppProtocol::Tcp), InboundAccess::Grants(vec![]));
-    }
-
-    #[test]
-    fn a_namespace_decides_before_the_mesh_what_its_sidecars_log() {
-        let mut catalog = Catalog::of([namespace("shop"), namespace("away")]);
-        let logs = |catalog: &Catalog| ["shop/server", "away/x"].map(|id| catalog.access_log(&account(id)));
-        assert_eq!(logs(&catalog), [AccessLog::Failures; 2]);
-        let Object::Namespace(shop) = namespace("shop") else { unreachable!("a namespace") };
-        catalog.declare(Object::Namespace(Namespace { access_log: Some(AccessLog::Off), ..shop }));
-        assert_eq!(logs(&catalog), [AccessLog::Off, AccessLog::Failures]);
-        let config = MeshConfig { access_log: AccessLog::All, ..MeshConfig::default() };
-        let affected =
-            catalog.declare(Object::MeshConfig("smc-system/osm-mesh-config".parse().unwrap(), config));
-        assert!(affected.everything);
-        assert_eq!(logs(&catalog), [AccessLog::Off, AccessLog::All]);
-        catalog.declare(namespace("shop"));
-        assert_eq!(logs(&catalog), [AccessLog::All; 2]);
     }
 
     /// Permissive mode for the workloads of one namespace.

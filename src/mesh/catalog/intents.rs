@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::Catalog;
 use crate::policy::Routes;
+use smc_model::access_log::AccessLog;
 use smc_model::outbound_intent::{
     CallableServices, OutboundIntent, PortRoutes, ServiceLimits, ServiceRoutes,
 };
@@ -13,6 +14,7 @@ use smc_model::shared::Shared;
 use smc_model::topology::ServicePort;
 use smc_types::ids::{NamespacedName, ServiceAccountId, ServiceId};
 use smc_types::object_ref::{Kind, ObjectRef};
+use smc_types::proxy_class::ProxyClass;
 
 /// The outbound intents of identities in one state of the catalog. What several identities share is computed
 /// once, and compares at once.
@@ -35,14 +37,15 @@ struct Callable {
 }
 
 impl OutboundIntents {
-    /// What `account` may call, and where its calls go. `catalog` is in the same state each time.
-    pub fn of(&mut self, catalog: &Catalog, account: &ServiceAccountId) -> OutboundIntent {
-        if let Some((_, intent)) = self.latest.as_ref().filter(|(latest, _)| latest == account) {
-            return intent.clone();
-        }
-        let intent = self.made(catalog, account);
-        self.latest = Some((account.clone(), intent.clone()));
-        intent
+    /// What the workloads of a class may call, and where their calls go. `catalog` is in the same state each
+    /// time.
+    pub fn of(&mut self, catalog: &Catalog, class: &ProxyClass) -> OutboundIntent {
+        let known = self.latest.take().filter(|(latest, _)| *latest == class.account);
+        let (account, intent) =
+            known.unwrap_or_else(|| (class.account.clone(), self.made(catalog, &class.account)));
+        let own = OutboundIntent { access_log: catalog.access_log(class), ..intent.clone() };
+        self.latest = Some((account, intent));
+        own
     }
 
     fn made(&mut self, catalog: &Catalog, account: &ServiceAccountId) -> OutboundIntent {
@@ -56,7 +59,8 @@ impl OutboundIntents {
         let retries = Shared::new(catalog.retries(account, &services));
         let egress = Shared::new(catalog.egress(account));
         let passthrough = config.egress;
-        let access_log = catalog.access_log(account);
+        // Not all classes of the identity log alike.
+        let access_log = AccessLog::default();
         OutboundIntent { services, routes, connections, retries, egress, passthrough, access_log }
     }
 

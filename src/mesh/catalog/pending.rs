@@ -41,6 +41,8 @@ pub(super) struct Pending {
     pub(super) sources: BTreeSet<ServiceId>,
     /// The identities whose Egresses, or the share of what these may take, may differ.
     pub(super) egress: BTreeSet<ServiceAccountId>,
+    /// The Telemetries that differ.
+    pub(super) telemetries: BTreeSet<NamespacedName>,
     /// The addresses that a service began, or ceased, to claim.
     pub(super) disputed: BTreeSet<IpAddr>,
     /// The namespaces that began, or ceased, to accept every identity.

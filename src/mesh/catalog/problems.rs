@@ -19,6 +19,7 @@ mod outside;
 mod retries;
 mod services;
 mod splits;
+mod telemetry;
 #[cfg(test)]
 mod tests;
 mod upstream;

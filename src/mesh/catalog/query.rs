@@ -35,6 +35,7 @@ impl Catalog {
             Object::IngressBackend(object) => self.ingress_backends.get(&object.id) == Some(object),
             Object::Retry(object) => self.retries.get(&object.id) == Some(object),
             Object::UpstreamTrafficSetting(object) => self.upstream_settings.get(&object.id) == Some(object),
+            Object::Telemetry(object) => self.telemetry(&object.id) == Some(object),
         }
     }
 
@@ -168,6 +169,7 @@ impl Catalog {
             inbound: self.inbound_ports(&workload.id),
             ipv4: workload.ips.iter().any(IpAddr::is_ipv4),
             ipv6: workload.ips.iter().any(IpAddr::is_ipv6),
+            telemetry: self.telemetry_of(workload).cloned(),
         }
     }
 

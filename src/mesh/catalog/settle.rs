@@ -30,6 +30,7 @@ impl Catalog {
             mut reopened,
             mut sources,
             egress,
+            telemetries,
             opened,
             mut before,
             ..
@@ -75,9 +76,11 @@ impl Catalog {
             let exists = self.services.contains_key(&id);
             self.index.change_backends(&id, change, exists);
         }
+        workloads.extend(self.logging_otherwise(&telemetries));
         for id in &workloads {
             self.refresh_sidecar(id, &mut affected);
         }
+        affected.accounts.extend(self.accounts_logging_by(&telemetries));
         affected.inbound.extend(self.accounts_opened_by(&reopened));
         self.found.all_of(reopened.into_iter().map(Check::IngressBackend));
         rewired.extend(self.claiming(&disputed));

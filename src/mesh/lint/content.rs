@@ -229,6 +229,7 @@ impl Reader {
         }
         let client = Client::of(&listener.name);
         self.inspection(&listener, client);
+        self.logs(&listener.access_log)?;
         for chain in listener.filter_chains.iter().chain(&listener.default_filter_chain) {
             self.chain(chain, client)?;
         }
@@ -274,6 +275,7 @@ impl Reader {
                 if let Some(tcp_proxy::ClusterSpecifier::Cluster(cluster)) = &proxy.cluster_specifier {
                     self.way_out(chain, client, cluster);
                 }
+                self.logs(&proxy.access_log)?;
                 self.tcp(proxy);
             }
         }

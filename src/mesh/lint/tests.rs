@@ -1,6 +1,7 @@
 //! Breaks each rule once, in an otherwise valid snapshot.
 
 mod authorization;
+mod logs;
 
 use envoy_types::pb::envoy::config::cluster::v3::Cluster;
 use envoy_types::pb::envoy::config::core::v3::{TransportSocket, transport_socket};

@@ -25,7 +25,7 @@ pub const MAX_NAMESPACE: u64 = 16 << 20;
 pub const MAX_MESH: u64 = 256 << 20;
 
 /// What an inbound port takes without its grants: filter chain, route, cluster, validation context.
-pub(super) const PORT_BYTES: u64 = 2304;
+pub(super) const PORT_BYTES: u64 = 2688;
 
 /// What a filter chain takes more where a server is asked whether requests may pass.
 pub const AUTHORIZATION_BYTES: usize = 256;

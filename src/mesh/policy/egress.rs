@@ -26,9 +26,9 @@ pub const MAX_EGRESS: u64 = 2 << 20;
 /// Framing of the way out of one network on one port, and of its requests; of a name on it, with the chain
 /// and the route that it may have; of the cluster of a name; and of a route. Each is above what the
 /// translation writes; a test compares. Names are written several times.
-const WAY_BYTES: u64 = 1152;
-const REQUESTS_BYTES: u64 = 1536;
-const HOST_BYTES: u64 = 1280;
+const WAY_BYTES: u64 = 1536;
+const REQUESTS_BYTES: u64 = 1920;
+const HOST_BYTES: u64 = 1664;
 const CLUSTER_BYTES: u64 = 1024;
 const ROUTE_BYTES: u64 = 64;
 const COPIES_OF_A_NAME: u64 = 8;

@@ -11,7 +11,7 @@ use smc_authority::pki::TrustBundle;
 use smc_mesh::catalog::{Object, SourceEvent};
 use smc_mesh::lint;
 use smc_mesh::translate::{Compiler, Input};
-use smc_model::sidecar_settings::AccessLog;
+use smc_model::access_log::Logged;
 use smc_model::topology::{
     EndpointSlice, Namespace, Readiness, SliceEndpoint, SlicePort, TargetPort, Workload,
 };
@@ -201,6 +201,7 @@ fn removals() -> impl Strategy<Value = Input> {
         (Kind::HttpRouteGroup, "group"),
         (Kind::TcpRoute, "tcp"),
         (Kind::TrafficSplit, "split"),
+        (Kind::Telemetry, "log"),
     ];
     (prop::sample::select(kinds), prop::sample::select(&NAMESPACES[..]), 0..3_usize).prop_map(
         |((kind, name), namespace, i)| {
@@ -222,6 +223,7 @@ fn inputs() -> impl Strategy<Value = Input> {
         2 => groups(),
         2 => (namespaced("tcp", 2), prop::sample::select(vec![vec![], vec![80], vec![8080, 9]])).prop_map(|(name, ports)| tcp(&name, &ports)),
         3 => splits(),
+        3 => telemetries(),
         3 => removals(),
         1 => (any::<bool>(), any::<bool>()).prop_map(|(permissive, egress)| mesh_config(permissive, egress)),
         1 => (namespaced("sa", 2), 0..2_u8).prop_map(|(account, i)| certify(&account, &format!("chain {i}"), "key")),
@@ -234,9 +236,21 @@ fn inputs() -> impl Strategy<Value = Input> {
     ]
 }
 
+fn telemetries() -> impl Strategy<Value = Input> {
+    let selector = prop::option::of(prop::sample::select(&APPS[..]));
+    let log = prop::sample::select(vec![json!({}), json!({"format": "%PROTOCOL%"}), json!({"format": "x"})]);
+    (namespaced("log", 3), selector, log).prop_map(|(name, app, log)| {
+        let mut spec = json!({ "accessLog": log });
+        if let Some(app) = app {
+            spec["selector"] = json!({ "app": app });
+        }
+        telemetry(&name, spec)
+    })
+}
+
 /// What a namespace may say that its sidecars log.
-fn logs() -> impl Strategy<Value = Option<AccessLog>> {
-    prop::option::of(prop::sample::select(AccessLog::WORDS.map(|(_, log)| log).to_vec()))
+fn logs() -> impl Strategy<Value = Option<Logged>> {
+    prop::option::of(prop::sample::select(Logged::WORDS.map(|(_, log)| log).to_vec()))
 }
 
 /// The inputs of a controller before the mesh: namespaces and certificates.

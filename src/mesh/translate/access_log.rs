@@ -1,24 +1,26 @@
-//! The access log: one line of JSON for each request or connection, on Envoy's standard output.
+//! The access log: one line for each request or connection, on Envoy's standard output.
 //!
-//! Owns the fields, and what counts as a failure: by default nothing else is logged. The generated
-//! `google.protobuf.Struct` holds a hash map, whose order would change the bytes, so an equivalent message
-//! with an ordered map is encoded instead.
+//! Owns SMC's own fields, as JSON, and what counts as a failure: by default nothing else is logged. The
+//! generated `google.protobuf.Struct` holds a hash map, whose order would change the bytes, so an equivalent
+//! message with an ordered map is encoded instead.
 
 use std::collections::BTreeMap;
 
 use envoy_types::pb::envoy::config::accesslog::v3 as log;
-use envoy_types::pb::envoy::config::core::v3::RuntimeUInt32;
+use envoy_types::pb::envoy::config::core::v3::data_source::Specifier;
+use envoy_types::pb::envoy::config::core::v3::{DataSource, RuntimeUInt32};
 use envoy_types::pb::envoy::extensions::access_loggers::filters::cel::v3::ExpressionFilter;
 use envoy_types::pb::envoy::extensions::access_loggers::stream::v3::StdoutAccessLog;
 use envoy_types::pb::envoy::r#type::matcher::v3::string_matcher::MatchPattern;
-use envoy_types::pb::google::protobuf::{Any, Value, value};
+use envoy_types::pb::google::protobuf::Any;
 use envoy_types::util::pack_any;
 use log::access_log::ConfigType;
 use log::access_log_filter::FilterSpecifier;
 use log::comparison_filter::Op;
 use log::grpc_status_filter::Status as Grpc;
-use prost::{Message, Name};
-use smc_model::sidecar_settings::AccessLog;
+use prost::{Message, Name, Oneof};
+use smc_model::access_log::{AccessLog, Logged};
+use smc_model::log_format::{LONGEST, LogLine, LogValue};
 
 use super::http_match;
 
@@ -101,32 +103,38 @@ const GRPC_FAILURES: [Grpc; 9] = [
 /// When a connection failed or was refused, as an expression of CEL: no native filter knows it.
 const TCP_FAILURES: &str = "response.flags != 0 || connection.transport_failure_reason != '' || connection.termination_details != ''";
 
+/// The most bytes of what a stranger chose, such as a header, in a format that a person wrote.
+const LONGEST_OF_A_STRANGER: u32 = 512;
+
 /// Logs HTTP requests.
-pub(super) fn http(log: AccessLog) -> Vec<log::AccessLog> {
-    logged(log, HTTP, http_failures)
+pub(super) fn http(log: &AccessLog) -> Vec<log::AccessLog> {
+    logged(log, HTTP, LONGEST, http_failures)
 }
 
 /// Logs HTTP requests from outside of the mesh.
-pub(super) fn ingress(log: AccessLog) -> Vec<log::AccessLog> {
-    logged(log, INGRESS, http_failures)
+pub(super) fn ingress(log: &AccessLog) -> Vec<log::AccessLog> {
+    logged(log, INGRESS, LONGEST_OF_A_STRANGER, http_failures)
 }
 
 /// Logs connections.
-pub(super) fn tcp(log: AccessLog) -> Vec<log::AccessLog> {
-    logged(log, TCP, tcp_failures)
+pub(super) fn tcp(log: &AccessLog) -> Vec<log::AccessLog> {
+    logged(log, TCP, LONGEST, tcp_failures)
 }
 
 fn logged(
-    log: AccessLog,
+    log: &AccessLog,
     fields: &[(&str, &str)],
+    longest: u32,
     failures: impl FnOnce() -> FilterSpecifier,
 ) -> Vec<log::AccessLog> {
-    let filter = match log {
-        AccessLog::Off => return Vec::new(),
-        AccessLog::All => None,
-        AccessLog::Failures => Some(filter(failures())),
+    let filter = match log.logged {
+        Logged::Off => return Vec::new(),
+        Logged::All => None,
+        Logged::Failures => Some(filter(failures())),
     };
-    vec![log::AccessLog { filter, ..stdout(fields) }]
+    let declared = log.format.as_ref().and_then(|format| format.what.line());
+    let format = declared.map_or_else(|| own(fields), |line| as_declared(&line, longest));
+    vec![log::AccessLog { filter, ..stdout(format) }]
 }
 
 /// What Envoy has a flag for, 403, 5xx, and what gRPC has in their place. An application's answers of these
@@ -193,21 +201,94 @@ struct Stdout {
 struct Format {
     #[prost(message, optional, tag = "2")]
     json_format: Option<OrderedStruct>,
+    #[prost(message, optional, tag = "5")]
+    text_format_source: Option<DataSource>,
 }
 
 /// `google.protobuf.Struct` with an ordered map.
 #[derive(Clone, PartialEq, Message)]
 struct OrderedStruct {
     #[prost(btree_map = "string, message", tag = "1")]
-    fields: BTreeMap<String, Value>,
+    fields: BTreeMap<String, OrderedValue>,
 }
 
-fn stdout(fields: &[(&str, &str)]) -> log::AccessLog {
-    let fields = fields.iter().map(|&(key, format)| {
-        (key.to_owned(), Value { kind: Some(value::Kind::StringValue(format.to_owned())) })
+/// `google.protobuf.Value` with such structures.
+#[derive(Clone, PartialEq, Message)]
+struct OrderedValue {
+    #[prost(oneof = "OrderedKind", tags = "1, 2, 3, 4, 5, 6")]
+    kind: Option<OrderedKind>,
+}
+
+#[derive(Clone, PartialEq, Oneof)]
+enum OrderedKind {
+    #[prost(int32, tag = "1")]
+    Null(i32),
+    #[prost(double, tag = "2")]
+    Number(f64),
+    #[prost(string, tag = "3")]
+    Text(String),
+    #[prost(bool, tag = "4")]
+    Bool(bool),
+    #[prost(message, tag = "5")]
+    Object(OrderedStruct),
+    #[prost(message, tag = "6")]
+    List(OrderedList),
+}
+
+/// `google.protobuf.ListValue` with such values.
+#[derive(Clone, PartialEq, Message)]
+struct OrderedList {
+    #[prost(message, repeated, tag = "1")]
+    values: Vec<OrderedValue>,
+}
+
+/// SMC's own fields.
+fn own(fields: &[(&str, &str)]) -> Format {
+    let fields = fields.iter().map(|&(key, text)| {
+        (key.to_owned(), OrderedValue { kind: Some(OrderedKind::Text(text.to_owned())) })
     });
-    let config =
-        Stdout { log_format: Some(Format { json_format: Some(OrderedStruct { fields: fields.collect() }) }) };
+    json(OrderedStruct { fields: fields.collect() })
+}
+
+/// A format that a person wrote.
+fn as_declared(line: &LogLine, longest: u32) -> Format {
+    match line {
+        LogLine::Text(line) => {
+            let source = DataSource {
+                specifier: Some(Specifier::InlineString(line.print(longest))),
+                ..DataSource::default()
+            };
+            Format { json_format: None, text_format_source: Some(source) }
+        }
+        LogLine::Json(members) => json(structure(members, longest)),
+    }
+}
+
+fn json(fields: OrderedStruct) -> Format {
+    Format { json_format: Some(fields), text_format_source: None }
+}
+
+fn structure(members: &BTreeMap<String, LogValue>, longest: u32) -> OrderedStruct {
+    let fields = members.iter().map(|(name, value)| (name.clone(), ordered(value, longest)));
+    OrderedStruct { fields: fields.collect() }
+}
+
+fn ordered(value: &LogValue, longest: u32) -> OrderedValue {
+    let kind = match value {
+        LogValue::Line(line) => OrderedKind::Text(line.print(longest)),
+        LogValue::Number(number) => OrderedKind::Number(*number),
+        LogValue::Bool(switch) => OrderedKind::Bool(*switch),
+        LogValue::Null => OrderedKind::Null(0),
+        LogValue::Object(members) => OrderedKind::Object(structure(members, longest)),
+        LogValue::List(values) => OrderedKind::List(OrderedList {
+            values: values.iter().map(|value| ordered(value, longest)).collect(),
+        }),
+    };
+    OrderedValue { kind: Some(kind) }
+}
+
+fn stdout(format: Format) -> log::AccessLog {
+    let config = Stdout { log_format: Some(format) };
     log::AccessLog {
         name: "envoy.access_loggers.stdout".to_owned(),
         config_type: Some(ConfigType::TypedConfig(Any {
@@ -222,33 +303,92 @@ fn stdout(fields: &[(&str, &str)]) -> log::AccessLog {
 mod tests {
     use envoy_types::pb::envoy::config::core::v3::substitution_format_string::Format as Generated;
     use envoy_types::pb::envoy::extensions::access_loggers::stream::v3::stdout_access_log::AccessLogFormat;
+    use envoy_types::pb::google::protobuf::value::Kind;
+    use smc_model::declared::Declared;
+    use smc_model::log_format::{LogFormat, MAX_FORMAT};
+    use smc_types::object_ref::ObjectRef;
 
     use super::*;
 
+    fn of(logged: Logged, format: Option<&str>) -> AccessLog {
+        let declared = |text| Declared {
+            what: LogFormat::parse(text).unwrap(),
+            by: ObjectRef::Namespace("shop".to_owned()),
+        };
+        AccessLog { logged, format: format.map(declared) }
+    }
+
+    /// The format as Envoy's own messages have it.
+    fn read(logs: Vec<log::AccessLog>) -> Generated {
+        let [log] = logs.try_into().unwrap();
+        assert_eq!(log.filter, None);
+        let Some(ConfigType::TypedConfig(any)) = log.config_type else { panic!("no config") };
+        let decoded = StdoutAccessLog::decode(&*any.value).unwrap();
+        let Some(AccessLogFormat::LogFormat(format)) = decoded.access_log_format else { panic!("no format") };
+        format.format.unwrap()
+    }
+
     #[test]
     fn the_ordered_message_reads_back_as_envoys_own() {
-        for (logs, expected) in [(http(AccessLog::All), HTTP), (tcp(AccessLog::All), TCP)] {
-            let [log] = logs.try_into().unwrap();
-            assert_eq!(log.filter, None);
-            let Some(ConfigType::TypedConfig(any)) = log.config_type else { panic!("no config") };
-            let decoded = StdoutAccessLog::decode(&*any.value).unwrap();
-            let Some(AccessLogFormat::LogFormat(format)) = decoded.access_log_format else {
-                panic!("no format")
-            };
-            let Some(Generated::JsonFormat(json)) = format.format else { panic!("not JSON") };
+        let all = of(Logged::All, None);
+        for (logs, expected) in [(http(&all), HTTP), (ingress(&all), INGRESS), (tcp(&all), TCP)] {
+            let Generated::JsonFormat(json) = read(logs) else { panic!("not JSON") };
             assert_eq!(json.fields.len(), expected.len());
             for (key, text) in expected {
-                assert_eq!(json.fields[*key].kind, Some(value::Kind::StringValue((*text).to_owned())));
+                assert_eq!(json.fields[*key].kind, Some(Kind::StringValue((*text).to_owned())));
             }
+        }
+        let nested = r#"{"a": {"b": ["%PROTOCOL%", 1.5, true, null, {"c": "%REQ(X)%"}]}}"#;
+        let Generated::JsonFormat(json) = read(http(&of(Logged::All, Some(nested)))) else {
+            panic!("not JSON")
+        };
+        let Some(Kind::StructValue(a)) = &json.fields["a"].kind else { panic!("no object") };
+        let Some(Kind::ListValue(list)) = &a.fields["b"].kind else { panic!("no list") };
+        let kinds: Vec<_> = list.values.iter().map(|value| value.kind.clone().unwrap()).collect();
+        assert_eq!(kinds[0], Kind::StringValue("%PROTOCOL%".to_owned()));
+        assert_eq!(kinds[1..4], [Kind::NumberValue(1.5), Kind::BoolValue(true), Kind::NullValue(0)]);
+        let Kind::StructValue(last) = &kinds[4] else { panic!("no object") };
+        assert_eq!(last.fields["c"].kind, Some(Kind::StringValue("%REQ(X):2048%".to_owned())));
+    }
+
+    #[test]
+    fn a_text_is_logged_as_it_is_and_a_stranger_fills_less_of_it() {
+        let log = of(Logged::All, Some("100%% %REQ(:PATH)% %REQ(X):9%"));
+        for (logs, cut) in [(http(&log), 2048), (tcp(&log), 2048), (ingress(&log), 512)] {
+            let Generated::TextFormatSource(source) = read(logs) else { panic!("not text") };
+            let text = format!("100%% %REQ(:PATH):{cut}% %REQ(X):9%\n");
+            assert_eq!(source.specifier, Some(Specifier::InlineString(text)));
+        }
+    }
+
+    #[test]
+    fn a_format_takes_no_more_than_it_is_estimated_at() {
+        for text in [
+            "x".to_owned(),
+            "%REQ(X-A)%".repeat(60),
+            r#"{"a": "%PROTOCOL%", "": ""}"#.to_owned(),
+            format!("{{\"a\": [0{}]}}", ",1.5".repeat(60)),
+            format!("{{\"a\": [null{}]}}", ",{}".repeat(60)),
+            format!("{{\"{}\": [[[[[[true]]]]]]}}", "x".repeat(800)),
+        ] {
+            let format = LogFormat::parse(&text).unwrap_or_else(|error| panic!("{text}: {error}"));
+            let line = format.line().unwrap();
+            let written = as_declared(&line, LONGEST).encoded_len();
+            let (least, most) = (line.bytes() / 5, line.bytes() + 8);
+            assert!((least..=most).contains(&written), "{text}: {written} bytes, {most} estimated");
+            assert!(line.bytes() <= MAX_FORMAT);
         }
     }
 
     #[test]
     fn nothing_is_logged_where_the_log_is_off_and_failures_have_a_filter() {
-        assert!(http(AccessLog::Off).is_empty() && tcp(AccessLog::Off).is_empty());
-        for logs in [http(AccessLog::Failures), tcp(AccessLog::Failures)] {
-            let [log] = logs.try_into().unwrap();
-            assert!(log.filter.is_some());
+        for format in [None, Some("%PROTOCOL%")] {
+            let log = |logged| of(logged, format);
+            assert!(http(&log(Logged::Off)).is_empty() && tcp(&log(Logged::Off)).is_empty());
+            for logs in [http(&log(Logged::Failures)), tcp(&log(Logged::Failures))] {
+                let [log] = logs.try_into().unwrap();
+                assert!(log.filter.is_some());
+            }
         }
     }
 }

@@ -41,7 +41,7 @@ pub enum Input {
     /// all the same, they keep their configuration until there is another certificate.
     NoCertificate(ServiceAccountId),
     /// The source has come this far with its events before this one and with it. Changes nothing by itself.
-    Revision(Revision),
+    Revision(Arc<Revision>),
 }
 
 /// Keeps a [`ServedState`] up to date with its inputs. Equal last inputs give equal snapshots,
@@ -169,7 +169,7 @@ impl Compiler {
                 }
                 // Streams keep the old state. The clone shares everything with it.
                 Input::Revision(revision) => {
-                    Arc::make_mut(&mut self.served).revision = Some(Arc::new(revision));
+                    Arc::make_mut(&mut self.served).revision = Some(revision);
                 }
             }
         }
@@ -400,7 +400,7 @@ impl Compiler {
     /// The outbound half of a class, made once in a round for all classes of equal intents.
     fn outbound_half(&mut self, class: &ProxyClass, round: &mut Round) -> Option<Arc<OutboundHalf>> {
         let bundle = self.bundle.as_ref()?;
-        let intent = round.intents.of(&self.catalog, &class.account);
+        let intent = round.intents.of(&self.catalog, class);
         let key = (intent, Families::new(class.ipv4, class.ipv6));
         if let Some(half) = round.halves.get(&key) {
             return Some(Arc::clone(half));

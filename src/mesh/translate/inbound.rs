@@ -104,7 +104,8 @@ pub(super) fn translate(
             ingress.push(way);
         }
     }
-    let listener = listener::listener(chains, ingress, families, settings, intent.access_log);
+    let listener = listener::listener(chains, ingress, families, settings, &intent.access_log);
+    listener_objects.extend(provenance::log(&intent.access_log));
     if let Some(listener) = listener {
         draft.add(ResourceType::Listener, names::INBOUND_LISTENER, &listener, &listener_objects);
     }

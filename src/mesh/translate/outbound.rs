@@ -65,7 +65,8 @@ pub(super) fn translate(
             &Objects::new(),
         );
     }
-    let (passthrough, log) = (intent.passthrough, intent.access_log);
+    let (passthrough, log) = (intent.passthrough, &intent.access_log);
+    listener_objects.extend(provenance::log(log));
     let listener =
         listener::listener(chains, &exits.tls_ports, passthrough, families, settings.outbound_port, log);
     draft.add(ResourceType::Listener, names::OUTBOUND_LISTENER, &listener, &listener_objects);

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeSet;
 
+use smc_model::access_log::AccessLog;
 use smc_model::inbound_intent::InboundAccess;
 use smc_model::ingress::IngressChain;
 use smc_types::ids::{NamespacedName, ServiceId};
@@ -34,6 +35,11 @@ pub(super) fn access(access: &InboundAccess) -> Objects {
 pub(super) fn ingress(chain: &IngressChain) -> Objects {
     let objects = chain.grants.iter().map(|grant| named(Kind::IngressBackend, &grant.backend));
     objects.chain(chain.grants.iter().flat_map(|grant| grant.routes.iter().cloned())).collect()
+}
+
+/// The object that says how a line of the log is made.
+pub(super) fn log(log: &AccessLog) -> Objects {
+    log.format.iter().map(|format| format.by.clone()).collect()
 }
 
 fn named(kind: Kind, name: &NamespacedName) -> ObjectRef {

@@ -376,7 +376,8 @@ mod tests {
             ProxyName::of(ProxyUuid::derived(&pod), &pod)
         };
         let account = "shop/buyer".parse().unwrap();
-        let class = Arc::new(ProxyClass { account, inbound: Vec::new(), ipv4: true, ipv6: false });
+        let class =
+            Arc::new(ProxyClass { account, inbound: Vec::new(), ipv4: true, ipv6: false, telemetry: None });
         let mut state = ServedState::default();
         let workload = "shop/buyer".parse().unwrap();
         state.proxies.insert(name("shop/buyer"), KnownProxy { workload, class });

@@ -250,7 +250,7 @@ async fn statuses_say_what_is_in_effect(cluster: &Cluster) {
         ("trafficsplits", "canary", "True Accepted", "False NotWhollyInEffect"),
         ("trafficsplits", "quantities", "True Accepted", "False NotWhollyInEffect"),
         ("egresses", "httpbin", "True Accepted", "True Programmed"),
-        ("telemetries", "logs", "False NotImplemented", "False NotImplemented"),
+        ("telemetries", "logs", "True AcceptedWithWarnings", "True Programmed"),
         ("retries", "retry", "True Accepted", "True Programmed"),
         // Its status is one that Envoy cannot give.
         ("upstreamtrafficsettings", "httpbin", "True AcceptedWithWarnings", "False NotWhollyInEffect"),

@@ -81,13 +81,15 @@ async fn granted(cluster: &Cluster) -> Vec<Grant> {
     all
 }
 
-/// The probes of the API server list the two kinds that changed last. The settings of the mesh change at the
-/// installation alone, while other tests change much else.
+/// The probes of the API server list the two kinds that changed last. What is in the control plane's
+/// namespace changes at the installation alone, while other tests change much else.
 async fn touch_the_settings(cluster: &Cluster) {
-    let config = ["annotate", "meshconfig", "osm-mesh-config", "-n", MESH_NAMESPACE, "--overwrite"];
     let now = format!("test/touched={}", Env::system().now().0);
-    let touched = cluster.kubectl(&[&config[..], &[&now]].concat()).await.unwrap();
-    assert!(touched.success(), "{touched:?}");
+    for object in ["meshconfig/osm-mesh-config", "meshrootcertificate/root"] {
+        let annotate = ["annotate", object, "-n", MESH_NAMESPACE, "--overwrite", &now];
+        let touched = cluster.kubectl(&annotate).await.unwrap();
+        assert!(touched.success(), "{touched:?}");
+    }
 }
 
 /// A controller reads a Namespace that it has not heard of, as when a pod comes in the moment after its

@@ -11,7 +11,7 @@ use smc_types::proxy_class::AppProtocol::{Http, Http2, Https, Tcp, TcpServerFirs
 use super::{
     Object, SourceEvent, certify, compiler, connection_settings, egress, external_authorization, group,
     ingress, keeping_callers, mesh_config, namespace, pod, pod_ip_mode, pod_that, retry, service, split,
-    target, tcp, upstream_setting,
+    target, tcp, telemetry, upstream_setting,
 };
 
 /// A mesh, and the pods whose configuration is tested.
@@ -54,7 +54,40 @@ pub fn all() -> Vec<Mesh> {
         how_many_requests_are_let_in(),
         what_may_leave_the_mesh(),
         what_a_server_is_asked_about(),
+        what_sidecars_log_in_a_format_of_their_own(),
     ]
+}
+
+/// Two pods of one identity among them.
+fn what_sidecars_log_in_a_format_of_their_own() -> Mesh {
+    let office = json!({"kind": "IPRange", "name": "192.0.2.0/24"});
+    let backend = json!({"name": "b", "port": {"number": 8080, "protocol": "http"}});
+    let nested = json!({
+        "when": "%START_TIME(%Y-%m-%dT%H:%M:%S.%3fZ)%", "what": {"path": "%REQ(:PATH)%", "code": "%RESPONSE_CODE%"},
+        "list": ["%PROTOCOL% in %DURATION% ms", 1.5, true, null, {}, [[[[[["as deep as may be"]]]]]]], "": "100%% of %BYTES_SENT%",
+    });
+    shop(
+        "what_sidecars_log_in_a_format_of_their_own",
+        vec![
+            pod("shop/b2", "shop/b1", "b2", &["10.1.0.3"]),
+            service("shop/b", "b", &["10.9.0.1"], &[(80, 8080, Http)]),
+            service("shop/b2", "b2", &["10.9.0.3"], &[(80, 8080, Http)]),
+            service("shop/db", "db", &["10.9.0.2"], &[(3306, 3306, TcpServerFirst)]),
+            tcp("shop/all", &[]),
+            target("shop/to-b1", "shop/b1", &["shop/a"], &[("TCPRoute", "all")]),
+            target("shop/to-db", "shop/db", &["shop/a"], &[("TCPRoute", "all")]),
+            ingress("shop/way", json!({"backends": [backend], "sources": [office]})),
+            telemetry(
+                "shop/of-b",
+                json!({"selector": {"app": "b"}, "accessLog": {"format": nested.to_string()}}),
+            ),
+            telemetry("shop/of-a", json!({"selector": {"app": "a"}, "accessLog": {}})),
+            telemetry(
+                "shop/of-all",
+                json!({"accessLog": {"format": "%REQ(X-A?:AUTHORITY):9% %REQ(:PATH)%"}}),
+            ),
+        ],
+    )
 }
 
 fn what_is_sent_again_and_what_services_can_bear() -> Mesh {

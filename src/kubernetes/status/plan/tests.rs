@@ -101,9 +101,9 @@ fn in_effect_everywhere_is_asked_of_all_replicas_once_for_a_generation() {
 
 #[test]
 fn a_kind_that_is_not_enforced_says_so() {
-    let telemetry = ObjectRef::Namespaced(Kind::Telemetry, "shop/canary".parse().unwrap());
-    let objects = BTreeMap::from([(telemetry.clone(), Tracked { object: None, ..tracked() })]);
-    let view = View { held: BTreeMap::from([(telemetry, Held::NotYet)]), ..View::default() };
+    let root = ObjectRef::Namespaced(Kind::MeshRootCertificate, "smc-system/root".parse().unwrap());
+    let objects = BTreeMap::from([(root.clone(), Tracked { object: None, ..tracked() })]);
+    let view = View { held: BTreeMap::from([(root, Held::NotYet)]), ..View::default() };
     let write = plan(&objects, &view, "smc-controller-0", None, NOW).pop().unwrap();
     let reasons: Vec<_> = write.status.conditions.iter().map(|c| (&*c.status, &*c.reason)).collect();
     assert_eq!(reasons, [("False", "NotImplemented"), ("False", "NotImplemented")]);
@@ -231,11 +231,11 @@ fn an_object_whose_namespace_left_the_mesh_says_so() {
     let mut known = tracked();
     known.written = writes(&known, &view(Held::Yes)).pop().unwrap().status;
     let config = named(Kind::MeshConfig, "shop/mesh");
-    let telemetry = named(Kind::Telemetry, "shop/telemetry");
+    let root = named(Kind::MeshRootCertificate, "shop/root");
     let deleted = named(Kind::TrafficSplit, "other/deleted");
     let mut gone: BTreeMap<_, _> =
         [split(), config, deleted.clone()].map(|of| (of, (NOW, known.clone()))).into();
-    gone.insert(telemetry, (NOW, Tracked { object: None, ..tracked() }));
+    gone.insert(root, (NOW, Tracked { object: None, ..tracked() }));
     let outside = BTreeSet::from(["shop".to_owned()]);
     let [write] = farewells(&mut gone, &outside, None, NOW).try_into().unwrap();
     assert_eq!((&write.reference, &*write.uid), (&split(), "u"));

@@ -1,7 +1,7 @@
 //! Which Egresses hold for an identity, what a change of one affects, and what is wrong between them.
 
 use super::*;
-use crate::catalog::fixtures::{account, group, name, namespace, pod, port, service};
+use crate::catalog::fixtures::{account, class, group, name, namespace, pod, port, service};
 use crate::catalog::{Affected, Object, OutboundIntents, SourceEvent};
 use crate::policy::fixtures::{egress, host};
 use smc_api::osm::MeshConfig;
@@ -41,7 +41,7 @@ fn config(change: impl FnOnce(&mut MeshConfig)) -> Object {
 
 /// The ports that an identity may reach outside of the mesh.
 fn ports(catalog: &Catalog, id: &str) -> Vec<u16> {
-    OutboundIntents::default().of(catalog, &account(id)).egress.keys().copied().collect()
+    OutboundIntents::default().of(catalog, &class(id)).egress.keys().copied().collect()
 }
 
 fn problems(catalog: &Catalog, id: &str) -> Vec<String> {

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{access, egress, ingress, mesh_config, named, retries, splits, upstream};
+use super::{access, egress, ingress, mesh_config, named, retries, splits, telemetry, upstream};
 use crate::catalog::{Catalog, Object};
 use smc_api::smi::{TrafficSplit, TrafficTarget};
 use smc_types::ids::ServiceId;
@@ -33,6 +33,7 @@ impl Catalog {
             Object::UpstreamTrafficSetting(object) => {
                 as_warnings(|problems| upstream::check(self, object, problems))
             }
+            Object::Telemetry(object) => as_warnings(|problems| telemetry::check(self, object, problems)),
             Object::Namespace(_)
             | Object::Service(_)
             | Object::ServiceAccount(_)

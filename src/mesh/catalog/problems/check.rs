@@ -3,11 +3,12 @@
 //! Owns which there are, and what each looks at. A check depends on few objects, so that a change makes few
 //! of them due ([`super::found`]).
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use super::{
     access, addresses, egress, endpoints, identities, ingress, machines, mesh_config, outside, retries,
-    services, splits, upstream,
+    services, splits, telemetry, upstream,
 };
 use crate::catalog::Catalog;
 use smc_types::ids::{NamespacedName, ProxyName, ServiceAccountId, ServiceId, WorkloadId};
@@ -38,6 +39,7 @@ pub(in crate::catalog) enum Check {
     IngressBackend(NamespacedName),
     Retry(NamespacedName),
     UpstreamTrafficSetting(NamespacedName),
+    Telemetry(NamespacedName),
 }
 
 impl Catalog {
@@ -61,6 +63,7 @@ impl Catalog {
             .chain(self.ingress_backends.keys().cloned().map(Check::IngressBackend))
             .chain(self.retries.keys().cloned().map(Check::Retry))
             .chain(self.upstream_settings.keys().cloned().map(Check::UpstreamTrafficSetting))
+            .chain(self.telemetries.values().flat_map(BTreeMap::keys).cloned().map(Check::Telemetry))
     }
 
     /// What a check finds. Nothing, where the object is gone.
@@ -117,6 +120,13 @@ impl Catalog {
                 if let Some(setting) = self.upstream_settings.get(id) {
                     outside::check(self, Kind::UpstreamTrafficSetting, id, &mut problems);
                     upstream::check(self, setting, &mut problems);
+                }
+            }
+            Check::Telemetry(id) => {
+                if let Some(telemetry) = self.telemetry(id) {
+                    outside::check(self, Kind::Telemetry, id, &mut problems);
+                    telemetry::check(self, telemetry, &mut problems);
+                    telemetry::check_sidecars(self, id, &mut problems);
                 }
             }
             Check::MeshConfig(id) => {

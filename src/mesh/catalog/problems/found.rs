@@ -30,6 +30,8 @@ pub(in crate::catalog) enum Around {
     SettingsOf(ServiceId),
     /// The Egresses that spell the name of a service.
     EgressesNaming(NamespacedName),
+    /// The Telemetries of a namespace.
+    TelemetriesIn(String),
 }
 
 /// See the module.
@@ -54,26 +56,16 @@ impl Eq for Found {}
 impl Found {
     /// Notes that a check may find something else now.
     pub(in crate::catalog) fn due(&mut self, check: Check) {
-        if self.everything_is_due || self.due.contains(&check) {
-            return;
-        }
-        if self.due.len() == MAX_DUE {
+        if !self.everything_is_due && !is_noted(&mut self.due, check) {
             self.all_due();
-        } else {
-            self.due.insert(check);
         }
     }
 
     /// As [`Self::due`], for all checks that have this in common when they are run. One that has it no more,
     /// or not yet, is due by itself.
     pub(in crate::catalog) fn due_around(&mut self, around: Around) {
-        if self.everything_is_due || self.around.contains(&around) {
-            return;
-        }
-        if self.around.len() == MAX_DUE {
+        if !self.everything_is_due && !is_noted(&mut self.around, around) {
             self.all_due();
-        } else {
-            self.around.insert(around);
         }
     }
 
@@ -91,6 +83,15 @@ impl Found {
         self.around = BTreeSet::new();
         self.problems = BTreeMap::new();
     }
+}
+
+/// Notes one more as due. Returns false if so many are that it finds no place.
+fn is_noted<T: Ord>(due: &mut BTreeSet<T>, one: T) -> bool {
+    if due.len() == MAX_DUE {
+        return due.contains(&one);
+    }
+    due.insert(one);
+    true
 }
 
 impl Catalog {
@@ -141,6 +142,10 @@ impl Catalog {
                 Around::EgressesNaming(service) => {
                     let names = self.index.egress_naming.get(service).into_iter().flatten();
                     due.extend(names.cloned().map(Check::Egress));
+                }
+                Around::TelemetriesIn(namespace) => {
+                    let names = self.telemetries.get(namespace).into_iter().flat_map(BTreeMap::keys);
+                    due.extend(names.cloned().map(Check::Telemetry));
                 }
             }
         }
@@ -199,6 +204,7 @@ impl Catalog {
         self.found.all_of(services().cloned().map(Check::Service));
         let ingress = services().filter_map(|service| self.index.ingress_to.get(service)).flatten();
         self.found.all_of(ingress.cloned().map(Check::IngressBackend));
+        self.found.all_of(class.telemetry.iter().cloned().map(Check::Telemetry));
     }
 
     /// Notes that all of a namespace, which joins the mesh or leaves it, is to be checked.
@@ -210,6 +216,7 @@ impl Catalog {
             self.found.due_around(Around::EgressesNaming(service.clone()));
         }
         self.due_about_authorization(|named| named.namespace() == namespace);
+        self.found.due_around(Around::TelemetriesIn(namespace.to_owned()));
         let found = &mut self.found;
         let is_in = |id: &&NamespacedName| id.namespace() == namespace;
         let policy = (self.traffic_targets.keys().filter(is_in).cloned().map(Check::Target))

@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::catalog::fixtures::{
-    account, accounts, limit, name, namespace, permissive, pod, port, retry, service, service_id, setting,
-    split, target, tcp_route, tcp_rule,
+    account, accounts, class, limit, name, namespace, permissive, pod, port, retry, service, service_id,
+    setting, split, target, tcp_route, tcp_rule,
 };
 use crate::catalog::{Object, OutboundIntents};
 use crate::policy::MAX_IDENTITY;
@@ -37,7 +37,7 @@ fn shop() -> Catalog {
 
 /// How often the calls of a source are sent again, by service.
 fn retried(catalog: &Catalog, source: &str) -> Vec<(String, u32)> {
-    let intent = OutboundIntents::default().of(catalog, &account(source));
+    let intent = OutboundIntents::default().of(catalog, &class(source));
     intent
         .retries
         .iter()
@@ -47,7 +47,7 @@ fn retried(catalog: &Catalog, source: &str) -> Vec<(String, u32)> {
 
 /// The most connections of a source, by service.
 fn limited(catalog: &Catalog, source: &str) -> Vec<(String, Option<u32>)> {
-    let intent = OutboundIntents::default().of(catalog, &account(source));
+    let intent = OutboundIntents::default().of(catalog, &class(source));
     let limits = intent.connections.iter();
     limits.map(|(service, limit)| (service.to_string(), limit.what.max_connections)).collect()
 }
@@ -131,7 +131,7 @@ fn in_permissive_mode_a_retry_is_still_of_its_source_alone() {
     catalog.declare(permissive("smc-system", true));
     catalog.declare(retry("shop/r", "shop/alice", &["shop/web", "shop/web-v1"], 3));
     let mut intents = OutboundIntents::default();
-    let [alice, bob] = ["shop/alice", "shop/bob"].map(|source| intents.of(&catalog, &account(source)));
+    let [alice, bob] = ["shop/alice", "shop/bob"].map(|source| intents.of(&catalog, &class(source)));
     assert_eq!((alice.retries.len(), bob.retries.len()), (2, 0));
     assert_eq!((&alice.services, &alice.connections), (&bob.services, &bob.connections));
 }

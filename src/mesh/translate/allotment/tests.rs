@@ -4,7 +4,7 @@ use super::*;
 
 fn class(account: &str) -> Arc<ProxyClass> {
     let account = account.parse().unwrap();
-    Arc::new(ProxyClass { account, inbound: Vec::new(), ipv4: true, ipv6: false })
+    Arc::new(ProxyClass { account, inbound: Vec::new(), ipv4: true, ipv6: false, telemetry: None })
 }
 
 fn names(classes: Vec<Arc<ProxyClass>>) -> Vec<String> {

@@ -6,10 +6,11 @@ use super::*;
 use crate::catalog::Object;
 use crate::catalog::fixtures::{
     asking, group, http_rule, limits as rate_limits, namespace, pod, port, service, target, tcp_route,
-    tcp_rule,
+    tcp_rule, telemetry,
 };
 use crate::policy::fixtures::wide_ingress;
 use crate::policy::{MAX_IDENTITY, MAX_NAMESPACE};
+use smc_model::log_format::MAX_FORMAT;
 use smc_model::rate_limit::{LocalRateLimits, Rate, RateUnit, RequestLimit, RouteLimit};
 use smc_model::regex::Pattern;
 use smc_model::topology::ServicePort;
@@ -36,6 +37,11 @@ fn workload(id: &str, at: &str, ports: &[ServicePort]) -> Vec<Input> {
         upsert(Object::from(service)),
         Input::Certificate(id.parse().unwrap(), certificate),
     ]
+}
+
+/// The longest format of a log, for all pods of `shop`.
+fn longest_log() -> Input {
+    upsert(telemetry("shop/log", None, Some(&"x".repeat(MAX_FORMAT - 17))))
 }
 
 /// A group of so many matches of 900 bytes, which differ between editions.
@@ -191,6 +197,7 @@ fn what_an_ingress_takes_is_estimated_too_and_left_out_last() {
             let written = written(snapshot).saturating_sub(2048);
             assert!(written <= demand, "{many} {matches} {protocol:?}: {written} bytes, {demand} estimated");
             assert!(demand <= 3 * written + 8192, "{many} {matches} {protocol:?}: {written}, {demand}");
+            compiler.apply([longest_log()]);
         }
     }
     // 40 of them with 250 matches each on two ports do not fit; what does is served, and the target is.
@@ -277,7 +284,7 @@ fn the_estimate_is_not_below_what_is_written() {
             upsert(target("shop/tcp", "shop/server", &sources, &[tcp_rule("shop/tcp")])),
         ];
         extra.extend(workload("shop/server", "2.1", &[port(8000, Tcp), port(8001, Http)]));
-        for step in [vec![], extra] {
+        for step in [vec![], extra, vec![longest_log()]] {
             compiler.apply(step);
             assert_eq!(left_out(&compiler), [""; 0]);
             for (class, snapshot) in &compiler.served_state().snapshots {

@@ -8,7 +8,11 @@ use crate::policy::{EgressSurvey, GroupSizes, MAX_EGRESS, egress_ports};
 use crate::translate::intern::Interner;
 use smc_api::osm::Egress;
 use smc_api::osm::egress::EgressProtocol::{Http, Https, Tcp};
+use smc_model::access_log::{AccessLog, Logged};
+use smc_model::declared::Declared;
+use smc_model::log_format::{LogFormat, MAX_FORMAT};
 use smc_types::ids::TrustDomain;
+use smc_types::object_ref::ObjectRef;
 use smc_xds::resource::Resource;
 
 /// The bytes of clusters, routes and chains.
@@ -19,7 +23,10 @@ fn written(ports: &EgressPorts) -> usize {
     let mut draft = Draft::new(&mut interner);
     let exits = translate(ports, &BTreeSet::new(), &settings, families, &mut draft);
     let listener = |chains, tls_ports: &BTreeSet<u16>| {
-        let log = smc_model::sidecar_settings::AccessLog::All;
+        let text = "x".repeat(MAX_FORMAT - 17);
+        let format =
+            Declared { what: LogFormat::parse(&text).unwrap(), by: ObjectRef::Namespace("shop".to_owned()) };
+        let log = &AccessLog { logged: Logged::All, format: Some(format) };
         let listener =
             super::super::listener::outbound::listener(chains, tls_ports, false, families, 15001, log);
         Resource::encode(ResourceType::Listener, names::OUTBOUND_LISTENER, &listener).any_len()

@@ -18,7 +18,7 @@ use envoy_types::pb::google::protobuf::Any;
 use envoy_types::util::pack_any;
 use hcm::http_connection_manager as manager;
 use manager::RouteSpecifier;
-use smc_model::sidecar_settings::AccessLog;
+use smc_model::access_log::AccessLog;
 
 use super::filter;
 use crate::translate::rbac::{self, Rules};
@@ -26,7 +26,7 @@ use crate::translate::{access_log, messages, proto, retry};
 
 /// Requests of the application. They pass unchanged, as far as HTTP/1.1 with a `Host` can say the same:
 /// `host` where HTTP/1.0 has none.
-pub(super) fn outbound(stat_prefix: &str, route: &str, host: &str, log: AccessLog) -> listener::Filter {
+pub(super) fn outbound(stat_prefix: &str, route: &str, host: &str, log: &AccessLog) -> listener::Filter {
     pack(hcm::HttpConnectionManager {
         access_log: access_log::http(log),
         http_protocol_options: Some(messages::http1_of_clients(host)),
@@ -40,7 +40,7 @@ const NO_HOST: &str = "host.invalid";
 
 /// Requests of the application to servers that are no sidecars. Where it `restricts` them, no sidecar
 /// normalises the path before it is compared, so this one does, and refuses what servers read in two ways.
-pub(super) fn egress(stat_prefix: &str, route: &str, restricts: bool, log: AccessLog) -> listener::Filter {
+pub(super) fn egress(stat_prefix: &str, route: &str, restricts: bool, log: &AccessLog) -> listener::Filter {
     let slashes = if restricts {
         manager::PathWithEscapedSlashesAction::RejectRequest
     } else {
@@ -64,7 +64,7 @@ pub(super) fn inbound(
     route: &str,
     filters: Vec<hcm::HttpFilter>,
     longest: Option<Duration>,
-    log: AccessLog,
+    log: &AccessLog,
 ) -> listener::Filter {
     pack(hcm::HttpConnectionManager {
         local_reply_config: Some(retry::not_processed()),
@@ -81,7 +81,7 @@ pub(super) fn ingress(
     route: &str,
     filters: Vec<hcm::HttpFilter>,
     longest: Option<Duration>,
-    log: AccessLog,
+    log: &AccessLog,
     tls: bool,
 ) -> listener::Filter {
     let mut requests = callee(stat_prefix, route, filters, longest, log, tls);
@@ -112,7 +112,7 @@ fn callee(
     route: &str,
     filters: Vec<hcm::HttpFilter>,
     longest: Option<Duration>,
-    log: AccessLog,
+    log: &AccessLog,
     tls: bool,
 ) -> hcm::HttpConnectionManager {
     // Denies every request, unless the rules of the route replace these.

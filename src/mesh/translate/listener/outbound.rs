@@ -19,9 +19,9 @@ use super::{filter, http, listen, listener_filter, original_destination, tcp};
 use crate::translate::affinity;
 use crate::translate::proto::{self, Families};
 use crate::translate::route::Destination;
+use smc_model::access_log::AccessLog;
 use smc_model::cidr::IpNet;
 use smc_model::egress::EgressHost;
-use smc_model::sidecar_settings::AccessLog;
 use smc_xds::names;
 
 /// What a chain does with its connections.
@@ -92,7 +92,7 @@ pub(in crate::translate) fn listener(
     egress: bool,
     families: Families,
     port: u16,
-    log: AccessLog,
+    log: &AccessLog,
 ) -> listener::Listener {
     let guard = loop_guard(port);
     let inspects = !tls_ports.is_empty();
@@ -136,7 +136,7 @@ fn inspector(ports: &BTreeSet<u16>) -> listener::ListenerFilter {
     }
 }
 
-fn chain(chain: Chain, log: AccessLog) -> listener::FilterChain {
+fn chain(chain: Chain, log: &AccessLog) -> listener::FilterChain {
     let filters = match &chain.carriage {
         Carriage::Http { route, host, by_caller } => {
             let noted = by_caller.then(affinity::noted_caller);

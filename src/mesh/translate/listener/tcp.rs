@@ -3,7 +3,7 @@
 use envoy_types::pb::envoy::config::listener::v3 as listener;
 use envoy_types::pb::envoy::extensions::filters::network::tcp_proxy::v3 as tcp_proxy;
 use envoy_types::util::pack_any;
-use smc_model::sidecar_settings::AccessLog;
+use smc_model::access_log::AccessLog;
 use tcp_proxy::tcp_proxy::{ClusterSpecifier, WeightedCluster, weighted_cluster::ClusterWeight};
 
 use super::filter;
@@ -19,7 +19,7 @@ pub(super) fn proxy(
     stat_prefix: &str,
     destination: &Destination,
     by_caller: bool,
-    log: AccessLog,
+    log: &AccessLog,
 ) -> listener::Filter {
     pack(tcp_proxy::TcpProxy {
         max_connect_attempts: Some(proto::number(CONNECT_ATTEMPTS)),
@@ -33,7 +33,7 @@ pub(super) fn proxy(
 pub(super) fn proxy_after_handshake(
     stat_prefix: &str,
     destination: &Destination,
-    log: AccessLog,
+    log: &AccessLog,
 ) -> listener::Filter {
     pack(tcp_proxy::TcpProxy {
         upstream_connect_mode: tcp_proxy::UpstreamConnectMode::OnDownstreamTlsHandshake.into(),
@@ -43,7 +43,7 @@ pub(super) fn proxy_after_handshake(
     })
 }
 
-fn base(stat_prefix: &str, destination: &Destination, log: AccessLog) -> tcp_proxy::TcpProxy {
+fn base(stat_prefix: &str, destination: &Destination, log: &AccessLog) -> tcp_proxy::TcpProxy {
     let specifier = match destination {
         Destination::One(cluster) => ClusterSpecifier::Cluster(cluster.clone()),
         Destination::Split(weights) => ClusterSpecifier::WeightedClusters(WeightedCluster {

@@ -4,9 +4,10 @@ use super::*;
 use envoy_types::pb::envoy::r#type::v3::StatusCode;
 use envoy_types::pb::google::protobuf::Any;
 use prost::Message;
+use smc_model::access_log::AccessLog;
 use smc_model::declared::Declared;
 use smc_model::rate_limit::{RateUnit, RouteLimit, TOO_MANY_REQUESTS, is_status};
-use smc_model::sidecar_settings::{AccessLog, LocalProxyMode};
+use smc_model::sidecar_settings::LocalProxyMode;
 use smc_types::object_ref::{Kind, ObjectRef};
 use smc_types::proxy_class::AppProtocol;
 use std::collections::BTreeSet;
@@ -50,7 +51,7 @@ fn intent(limits: Vec<(&str, LocalRateLimits)>) -> InboundIntent {
         without_room: Vec::new(),
         left_out: BTreeSet::new(),
         local_proxy_mode: LocalProxyMode::Localhost,
-        access_log: AccessLog::Failures,
+        access_log: AccessLog::default(),
     }
 }
 

@@ -113,6 +113,7 @@ pub(super) fn view_of_class(namespace: &str, specs: &[Spec<'_>]) -> View {
         inbound: Vec::new(),
         ipv4: true,
         ipv6: false,
+        telemetry: None,
     };
     View::new(Arc::new(class), Arc::new(snapshot), endpoints)
 }

@@ -31,7 +31,7 @@ fn certified() -> impl Iterator<Item = Input> {
 impl Compiler {
     /// What the class is owed as its outbound half, made for it alone.
     fn owed(&self, class: &ProxyClass) -> Content {
-        let intent = OutboundIntents::default().of(&self.catalog, &class.account);
+        let intent = OutboundIntents::default().of(&self.catalog, class);
         let (topology, bundle) = (self.catalog.topology(), self.bundle.as_ref().unwrap());
         let families = Families::new(class.ipv4, class.ipv6);
         let mut interner = Interner::default();

@@ -1,0 +1,40 @@
+//! What is wrong between Telemetries, and with the pods that they select.
+
+use super::named;
+use crate::catalog::Catalog;
+use crate::catalog::telemetry::MAX_HEEDED;
+use smc_api::osm::Telemetry;
+use smc_types::ids::NamespacedName;
+use smc_types::object_ref::Kind;
+use smc_types::problem::Problem;
+
+const FIELD: &str = "spec.selector";
+
+pub(super) fn check(catalog: &Catalog, telemetry: &Telemetry, problems: &mut Vec<Problem>) {
+    let subject = named(Kind::Telemetry, &telemetry.id);
+    let mut heeded = catalog.heeded_telemetries(telemetry.id.namespace());
+    let earlier = heeded.clone().filter(|other| other.id < telemetry.id).count();
+    if earlier == MAX_HEEDED {
+        let message = format!(
+            "has no effect: of the Telemetries of a namespace the first {MAX_HEEDED} by name are heeded"
+        );
+        problems.push(Problem::error(&subject, "", message));
+        return;
+    }
+    let rival = heeded.find(|other| other.id < telemetry.id && other.selector == telemetry.selector);
+    if let Some(rival) = rival {
+        let message =
+            format!("has no effect: Telemetry {} means the same pods, and the first by name holds", rival.id);
+        problems.push(Problem::error(&subject, FIELD, message));
+    }
+}
+
+/// Whether it holds for a sidecar at all. One that is not declared yet holds for none.
+pub(super) fn check_sidecars(catalog: &Catalog, id: &NamespacedName, problems: &mut Vec<Problem>) {
+    let mut classes = catalog.accounts_in(id.namespace()).flat_map(|account| catalog.classes(account));
+    if problems.is_empty() && !classes.any(|class| class.telemetry.as_ref() == Some(id)) {
+        let message = "holds for no sidecar (yet): it selects no pod of its namespace that has one, or others \
+                       come first";
+        problems.push(Problem::warning(named(Kind::Telemetry, id), FIELD, message));
+    }
+}

@@ -106,18 +106,34 @@ const TCP_FAILURES: &str = "response.flags != 0 || connection.transport_failure_
 /// The most bytes of what a stranger chose, such as a header, in a format that a person wrote.
 const LONGEST_OF_A_STRANGER: u32 = 512;
 
+/// What the filters of a listener log, made once for all of its chains.
+pub(super) struct Logs {
+    /// Of HTTP requests.
+    pub(super) http: Vec<log::AccessLog>,
+    /// Of HTTP requests from outside of the mesh.
+    pub(super) ingress: Vec<log::AccessLog>,
+    /// Of connections.
+    pub(super) tcp: Vec<log::AccessLog>,
+}
+
+impl Logs {
+    pub(super) fn of(log: &AccessLog) -> Self {
+        Self { http: http(log), ingress: ingress(log), tcp: tcp(log) }
+    }
+}
+
 /// Logs HTTP requests.
-pub(super) fn http(log: &AccessLog) -> Vec<log::AccessLog> {
+fn http(log: &AccessLog) -> Vec<log::AccessLog> {
     logged(log, HTTP, LONGEST, http_failures)
 }
 
 /// Logs HTTP requests from outside of the mesh.
-pub(super) fn ingress(log: &AccessLog) -> Vec<log::AccessLog> {
+fn ingress(log: &AccessLog) -> Vec<log::AccessLog> {
     logged(log, INGRESS, LONGEST_OF_A_STRANGER, http_failures)
 }
 
 /// Logs connections.
-pub(super) fn tcp(log: &AccessLog) -> Vec<log::AccessLog> {
+fn tcp(log: &AccessLog) -> Vec<log::AccessLog> {
     logged(log, TCP, LONGEST, tcp_failures)
 }
 

@@ -8,6 +8,7 @@ use envoy_types::pb::envoy::extensions::filters::http::local_ratelimit::v3::Loca
 use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::HttpFilter;
 use prost::Name;
 
+use super::access_log::Logs;
 use super::draft::{Draft, Part};
 use super::intern::Interner;
 use super::listener::inbound::{self as listener, Chain, IngressWay};
@@ -104,7 +105,7 @@ pub(super) fn translate(
             ingress.push(way);
         }
     }
-    let listener = listener::listener(chains, ingress, families, settings, &intent.access_log);
+    let listener = listener::listener(chains, ingress, families, settings, &Logs::of(&intent.access_log));
     listener_objects.extend(provenance::log(&intent.access_log));
     if let Some(listener) = listener {
         draft.add(ResourceType::Listener, names::INBOUND_LISTENER, &listener, &listener_objects);

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use super::access_log::Logs;
 use super::cluster::Limits;
 use super::draft::{Draft, Part};
 use super::endpoint::EndpointSet;
@@ -65,8 +66,8 @@ pub(super) fn translate(
             &Objects::new(),
         );
     }
-    let (passthrough, log) = (intent.passthrough, &intent.access_log);
-    listener_objects.extend(provenance::log(log));
+    let (passthrough, log) = (intent.passthrough, &Logs::of(&intent.access_log));
+    listener_objects.extend(provenance::log(&intent.access_log));
     let listener =
         listener::listener(chains, &exits.tls_ports, passthrough, families, settings.outbound_port, log);
     draft.add(ResourceType::Listener, names::OUTBOUND_LISTENER, &listener, &listener_objects);

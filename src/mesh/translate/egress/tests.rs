@@ -5,6 +5,7 @@ use crate::catalog::fixtures::{group, namespace, pod};
 use crate::catalog::{Catalog, Object};
 use crate::policy::fixtures::{egress, host};
 use crate::policy::{EgressSurvey, GroupSizes, MAX_EGRESS, egress_ports};
+use crate::translate::access_log::Logs;
 use crate::translate::intern::Interner;
 use smc_api::osm::Egress;
 use smc_api::osm::egress::EgressProtocol::{Http, Https, Tcp};
@@ -26,9 +27,15 @@ fn written(ports: &EgressPorts) -> usize {
         let text = "x".repeat(MAX_FORMAT - 17);
         let format =
             Declared { what: LogFormat::parse(&text).unwrap(), by: ObjectRef::Namespace("shop".to_owned()) };
-        let log = &AccessLog { logged: Logged::All, format: Some(format) };
-        let listener =
-            super::super::listener::outbound::listener(chains, tls_ports, false, families, 15001, log);
+        let log = AccessLog { logged: Logged::All, format: Some(format) };
+        let listener = super::super::listener::outbound::listener(
+            chains,
+            tls_ports,
+            false,
+            families,
+            15001,
+            &Logs::of(&log),
+        );
         Resource::encode(ResourceType::Listener, names::OUTBOUND_LISTENER, &listener).any_len()
     };
     let empty = listener(Vec::new(), &BTreeSet::new());

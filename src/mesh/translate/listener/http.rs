@@ -18,17 +18,17 @@ use envoy_types::pb::google::protobuf::Any;
 use envoy_types::util::pack_any;
 use hcm::http_connection_manager as manager;
 use manager::RouteSpecifier;
-use smc_model::access_log::AccessLog;
 
 use super::filter;
+use crate::translate::access_log::Logs;
 use crate::translate::rbac::{self, Rules};
-use crate::translate::{access_log, messages, proto, retry};
+use crate::translate::{messages, proto, retry};
 
 /// Requests of the application. They pass unchanged, as far as HTTP/1.1 with a `Host` can say the same:
 /// `host` where HTTP/1.0 has none.
-pub(super) fn outbound(stat_prefix: &str, route: &str, host: &str, log: &AccessLog) -> listener::Filter {
+pub(super) fn outbound(stat_prefix: &str, route: &str, host: &str, log: &Logs) -> listener::Filter {
     pack(hcm::HttpConnectionManager {
-        access_log: access_log::http(log),
+        access_log: log.http.clone(),
         http_protocol_options: Some(messages::http1_of_clients(host)),
         ..application(stat_prefix, route, vec![router()])
     })
@@ -40,14 +40,14 @@ const NO_HOST: &str = "host.invalid";
 
 /// Requests of the application to servers that are no sidecars. Where it `restricts` them, no sidecar
 /// normalises the path before it is compared, so this one does, and refuses what servers read in two ways.
-pub(super) fn egress(stat_prefix: &str, route: &str, restricts: bool, log: &AccessLog) -> listener::Filter {
+pub(super) fn egress(stat_prefix: &str, route: &str, restricts: bool, log: &Logs) -> listener::Filter {
     let slashes = if restricts {
         manager::PathWithEscapedSlashesAction::RejectRequest
     } else {
         manager::PathWithEscapedSlashesAction::KeepUnchanged
     };
     pack(hcm::HttpConnectionManager {
-        access_log: access_log::http(log),
+        access_log: log.http.clone(),
         http_protocol_options: Some(messages::http1_of_clients(NO_HOST)),
         normalize_path: Some(proto::switch(restricts)),
         path_with_escaped_slashes_action: slashes.into(),
@@ -64,7 +64,7 @@ pub(super) fn inbound(
     route: &str,
     filters: Vec<hcm::HttpFilter>,
     longest: Option<Duration>,
-    log: &AccessLog,
+    log: &Logs,
 ) -> listener::Filter {
     pack(hcm::HttpConnectionManager {
         local_reply_config: Some(retry::not_processed()),
@@ -81,7 +81,7 @@ pub(super) fn ingress(
     route: &str,
     filters: Vec<hcm::HttpFilter>,
     longest: Option<Duration>,
-    log: &AccessLog,
+    log: &Logs,
     tls: bool,
 ) -> listener::Filter {
     let mut requests = callee(stat_prefix, route, filters, longest, log, tls);
@@ -92,7 +92,7 @@ pub(super) fn ingress(
         options.idle_timeout = Some(proto::seconds(IDLE_SECONDS));
     }
     pack(hcm::HttpConnectionManager {
-        access_log: access_log::ingress(log),
+        access_log: log.ingress.clone(),
         request_headers_timeout: Some(proto::seconds(HEADERS_SECONDS)),
         ..requests
     })
@@ -112,7 +112,7 @@ fn callee(
     route: &str,
     filters: Vec<hcm::HttpFilter>,
     longest: Option<Duration>,
-    log: &AccessLog,
+    log: &Logs,
     tls: bool,
 ) -> hcm::HttpConnectionManager {
     // Denies every request, unless the rules of the route replace these.
@@ -127,7 +127,7 @@ fn callee(
         manager::ForwardClientCertDetails::Sanitize
     };
     hcm::HttpConnectionManager {
-        access_log: access_log::http(log),
+        access_log: log.http.clone(),
         forward_client_cert_details: forward.into(),
         set_current_client_cert_details: tls.then(pass_on),
         // A rule for /public/.* must not allow /public/../private, which an application may resolve

@@ -19,13 +19,13 @@ use envoy_types::pb::envoy::extensions::filters::network::http_connection_manage
 use envoy_types::util::pack_any;
 
 use super::{filter, http, listen, listener_filter, original_destination, tcp};
+use crate::translate::access_log::Logs;
 use crate::translate::liveness;
 use crate::translate::proto::{self, Families};
 use crate::translate::rbac::{self, Rules};
 use crate::translate::route::Destination;
 use crate::translate::settings::Settings;
 use crate::translate::tls::{self, ClientCertificates};
-use smc_model::access_log::AccessLog;
 use smc_types::proxy_class::AppProtocol;
 use smc_xds::names;
 
@@ -62,7 +62,7 @@ pub(in crate::translate) fn listener(
     ingress: Vec<IngressWay>,
     families: Families,
     settings: &Settings,
-    log: &AccessLog,
+    log: &Logs,
 ) -> Option<listener::Listener> {
     if chains.is_empty() {
         return None;
@@ -79,7 +79,7 @@ pub(in crate::translate) fn listener(
     })
 }
 
-fn chain(chain: Chain, settings: &Settings, log: &AccessLog) -> listener::FilterChain {
+fn chain(chain: Chain, settings: &Settings, log: &Logs) -> listener::FilterChain {
     let name = names::inbound(chain.port, chain.protocol);
     let http = chain.protocol.is_http();
     let (filters, validation) = if http {
@@ -108,7 +108,7 @@ fn chain(chain: Chain, settings: &Settings, log: &AccessLog) -> listener::Filter
     }
 }
 
-fn ingress_chain(way: IngressWay, settings: &Settings, log: &AccessLog) -> listener::FilterChain {
+fn ingress_chain(way: IngressWay, settings: &Settings, log: &Logs) -> listener::FilterChain {
     let IngressWay { name, port, tls, filters } = way;
     let socket = tls.as_ref().map(tls::of_ingress);
     let tls = socket.is_some();

@@ -16,10 +16,10 @@ use envoy_types::util::pack_any;
 use listener::listener_filter_chain_match_predicate::{MatchSet, Rule};
 
 use super::{filter, http, listen, listener_filter, original_destination, tcp};
+use crate::translate::access_log::Logs;
 use crate::translate::affinity;
 use crate::translate::proto::{self, Families};
 use crate::translate::route::Destination;
-use smc_model::access_log::AccessLog;
 use smc_model::cidr::IpNet;
 use smc_model::egress::EgressHost;
 use smc_xds::names;
@@ -92,7 +92,7 @@ pub(in crate::translate) fn listener(
     egress: bool,
     families: Families,
     port: u16,
-    log: &AccessLog,
+    log: &Logs,
 ) -> listener::Listener {
     let guard = loop_guard(port);
     let inspects = !tls_ports.is_empty();
@@ -136,7 +136,7 @@ fn inspector(ports: &BTreeSet<u16>) -> listener::ListenerFilter {
     }
 }
 
-fn chain(chain: Chain, log: &AccessLog) -> listener::FilterChain {
+fn chain(chain: Chain, log: &Logs) -> listener::FilterChain {
     let filters = match &chain.carriage {
         Carriage::Http { route, host, by_caller } => {
             let noted = by_caller.then(affinity::noted_caller);

@@ -3,12 +3,12 @@
 use envoy_types::pb::envoy::config::listener::v3 as listener;
 use envoy_types::pb::envoy::extensions::filters::network::tcp_proxy::v3 as tcp_proxy;
 use envoy_types::util::pack_any;
-use smc_model::access_log::AccessLog;
 use tcp_proxy::tcp_proxy::{ClusterSpecifier, WeightedCluster, weighted_cluster::ClusterWeight};
 
 use super::filter;
+use crate::translate::access_log::Logs;
 use crate::translate::route::Destination;
-use crate::translate::{access_log, affinity, proto};
+use crate::translate::{affinity, proto};
 
 /// How often a connection is tried, each time at another pod where there is one. Nothing was sent yet.
 const CONNECT_ATTEMPTS: u32 = 2;
@@ -19,7 +19,7 @@ pub(super) fn proxy(
     stat_prefix: &str,
     destination: &Destination,
     by_caller: bool,
-    log: &AccessLog,
+    log: &Logs,
 ) -> listener::Filter {
     pack(tcp_proxy::TcpProxy {
         max_connect_attempts: Some(proto::number(CONNECT_ATTEMPTS)),
@@ -33,7 +33,7 @@ pub(super) fn proxy(
 pub(super) fn proxy_after_handshake(
     stat_prefix: &str,
     destination: &Destination,
-    log: &AccessLog,
+    log: &Logs,
 ) -> listener::Filter {
     pack(tcp_proxy::TcpProxy {
         upstream_connect_mode: tcp_proxy::UpstreamConnectMode::OnDownstreamTlsHandshake.into(),
@@ -43,7 +43,7 @@ pub(super) fn proxy_after_handshake(
     })
 }
 
-fn base(stat_prefix: &str, destination: &Destination, log: &AccessLog) -> tcp_proxy::TcpProxy {
+fn base(stat_prefix: &str, destination: &Destination, log: &Logs) -> tcp_proxy::TcpProxy {
     let specifier = match destination {
         Destination::One(cluster) => ClusterSpecifier::Cluster(cluster.clone()),
         Destination::Split(weights) => ClusterSpecifier::WeightedClusters(WeightedCluster {
@@ -60,7 +60,7 @@ fn base(stat_prefix: &str, destination: &Destination, log: &AccessLog) -> tcp_pr
     tcp_proxy::TcpProxy {
         stat_prefix: stat_prefix.to_owned(),
         cluster_specifier: Some(specifier),
-        access_log: access_log::tcp(log),
+        access_log: log.tcp.clone(),
         // A pool, a listener for events or a broker's client may be silent for days. Envoy's default is an
         // hour. What is gone is noticed by probes.
         idle_timeout: Some(proto::seconds(0)),

@@ -20,14 +20,19 @@ pub use tcp::{TcpArgs, tcp};
 pub use tls::{TlsArgs, tls};
 
 use std::io;
+use std::net::SocketAddr;
 
 use tokio::net::{TcpStream, ToSocketAddrs, lookup_host};
 
-/// Connects. A name without an address fails with [`io::ErrorKind::NotFound`].
-async fn connect(address: impl ToSocketAddrs) -> io::Result<TcpStream> {
+/// Resolves a name. One without an address fails with [`io::ErrorKind::NotFound`].
+async fn resolve(address: impl ToSocketAddrs) -> io::Result<Vec<SocketAddr>> {
     let unresolved = |error: io::Error| io::Error::new(io::ErrorKind::NotFound, error);
-    let addresses: Vec<_> = lookup_host(address).await.map_err(unresolved)?.collect();
-    TcpStream::connect(&*addresses).await
+    Ok(lookup_host(address).await.map_err(unresolved)?.collect())
+}
+
+/// Resolves a name, and connects.
+async fn connect(address: impl ToSocketAddrs) -> io::Result<TcpStream> {
+    TcpStream::connect(&*resolve(address).await?).await
 }
 
 /// The error of a client whose time limit has passed.

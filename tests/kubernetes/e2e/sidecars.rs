@@ -49,7 +49,10 @@ impl Sidecars {
         let mut gaps = Vec::new();
         for (pod, read) in self.read() {
             let streams = streams(read.iter().map(|(at, message)| (*at, message.as_str())));
-            assert_eq!(streams.resources, 0, "{during}: {pod} was sent what it had");
+            let sent = || -> Vec<&(u64, String)> {
+                read.iter().filter(|(_, message)| message.contains("Delta")).collect()
+            };
+            assert_eq!(streams.resources, 0, "{during}: {pod} was sent what it had: {:#?}", sent());
             assert!(!streams.is_waiting, "{during}: {pod} has no stream");
             gaps.extend(streams.gaps);
             let rejected = admin(cluster, &pod, "GET", "/stats?filter=update_rejected$").await;

@@ -87,6 +87,8 @@ pub(crate) async fn expect(cluster: &Cluster, from: &str, url: &str, status: Opt
 /// Requests that a pod sends for as long as it lives, read from its log.
 pub(crate) struct Steady {
     log: PathBuf,
+    /// The log of the sidecar, which has a line for each request that failed.
+    sidecar: PathBuf,
     /// Lines that were judged already.
     judged: usize,
 }
@@ -94,7 +96,8 @@ pub(crate) struct Steady {
 impl Steady {
     /// Follows the container `client` of a pod that runs `smc-lab fetch --lines`.
     pub(crate) async fn of(cluster: &Cluster, pod: &str) -> Self {
-        Self { log: log(cluster, pod, "client").await, judged: 0 }
+        let (log, sidecar) = (log(cluster, pod, "client").await, log(cluster, pod, "envoy").await);
+        Self { log, sidecar, judged: 0 }
     }
 
     fn lines(&self) -> Vec<String> {
@@ -126,6 +129,15 @@ impl Steady {
     pub(crate) fn assert_no_failure(&mut self, least: usize, during: &str) {
         let (count, failed) = self.take();
         assert!(count >= least, "{during}: only {count} requests");
-        assert!(failed.is_empty(), "{during}: {} of {count} failed: {failed:#?}", failed.len());
+        let logged = || {
+            let lines = complete_lines(&self.sidecar);
+            lines.into_iter().filter(|line| line.contains("start_time")).collect::<Vec<_>>()
+        };
+        assert!(
+            failed.is_empty(),
+            "{during}: {} of {count} failed: {failed:#?}\nits sidecar logged: {:#?}",
+            failed.len(),
+            logged()
+        );
     }
 }

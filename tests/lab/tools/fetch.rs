@@ -1,6 +1,7 @@
 //! Owns `smc-lab fetch`: an HTTP client that reports every request as JSON.
 
 use std::io;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -12,6 +13,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::Value;
 use smc_types::causes::causes;
 use smc_types::duration;
+use tokio::net::TcpStream;
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -120,6 +122,9 @@ pub(super) struct Client {
     template: Request<Full<Bytes>>,
     connection: Option<Connection>,
     connections: u64,
+    /// What the request waits for. An error by time names it: a lost packet of the name server, which only
+    /// the client's resolver sends again, is not a sidecar that does not answer.
+    awaited: &'static str,
 }
 
 struct Connection {
@@ -150,6 +155,7 @@ impl Client {
             template: request(args, http2).map_err(invalid)?,
             connection: None,
             connections: 0,
+            awaited: "",
         })
     }
 
@@ -157,7 +163,9 @@ impl Client {
     pub(super) async fn fetch(&mut self) -> FetchResult {
         let started = Instant::now();
         let sent = tokio::time::timeout(self.timeout, self.send()).await;
-        let mut result = sent.unwrap_or_else(|_| Err(super::timeout())).unwrap_or_else(|error| FetchResult {
+        let late =
+            |_| Err(io::Error::new(io::ErrorKind::TimedOut, format!("timeout: waited for {}", self.awaited)));
+        let mut result = sent.unwrap_or_else(late).unwrap_or_else(|error| FetchResult {
             failure: Some(Failure::of(&error)),
             error: Some(causes(&error)),
             ..FetchResult::default()
@@ -183,9 +191,14 @@ impl Client {
             Some(connection) => connection,
             empty => {
                 self.connections += 1;
-                empty.insert(connect(&self.address, self.http2).await?)
+                let (host, port) = &self.address;
+                self.awaited = "the name's address";
+                let addresses = super::resolve((host.as_str(), *port)).await?;
+                self.awaited = "the connection";
+                empty.insert(connect(&addresses, self.http2).await?)
             }
         };
+        self.awaited = "the response";
         let request = self.template.clone();
         let response = match &mut connection.sender {
             Sender::Http1(sender) => sender.send_request(request).await,
@@ -211,8 +224,8 @@ fn broken(error: hyper::Error) -> io::Error {
     io::Error::new(kind, error)
 }
 
-async fn connect((host, port): &(String, u16), http2: bool) -> io::Result<Connection> {
-    let stream = super::connect((host.as_str(), *port)).await?;
+async fn connect(addresses: &[SocketAddr], http2: bool) -> io::Result<Connection> {
+    let stream = TcpStream::connect(addresses).await?;
     stream.set_nodelay(true)?;
     let io = TokioIo::new(stream);
     // The requests on a connection report how it ended.
@@ -318,6 +331,7 @@ mod tests {
         let silent =
             fetched(&["--timeout", "100ms"], async |mut stream| while read(&mut stream).await > 0 {}).await;
         assert_eq!((silent.status, silent.failure), (None, Some(Failure::Timeout)), "{silent:?}");
+        assert_eq!(silent.error.as_deref(), Some("timeout: waited for the response"));
         let away = HeldPort::loopback();
         let refused = asked(&format!("http://{}/", away.address), &[]).await;
         assert_eq!((refused.status, refused.failure), (None, Some(Failure::Refused)), "{refused:?}");

@@ -37,6 +37,8 @@ pub(crate) async fn measure(scene: &Scene, rounds: u32, each: Duration) -> Resul
     }
     let switch = async |on| scene.ask(on, async || is_in_effect(scene, "authorization", on).await).await;
     figures.insert("authorization_p50_us".to_owned(), in_turns(scene, rounds, each, switch).await?);
+    let switch = async |on| scene.trace(on, async || is_in_effect(scene, "tracing", on).await).await;
+    figures.insert("tracing_p50_us".to_owned(), in_turns(scene, rounds, each, switch).await?);
     Ok(figures.into())
 }
 
@@ -72,6 +74,7 @@ async fn is_in_effect(scene: &Scene, name: &str, wanted: bool) -> Result<bool> {
         "connections" => ("caller", "/clusters", "bench/last|80::default_priority::max_connections::999"),
         "limit" => ("last", "/config_dump", "rate_limit_inbound_8080_http_bench/last"),
         "authorization" => ("last", "/config_dump?resource=dynamic_listeners", "external-authorization"),
+        "tracing" => ("caller", "/config_dump?resource=dynamic_listeners", "outbound-traces"),
         _ => return Ok((scene.tries("caller", "last").await? > 1) == wanted),
     };
     Ok(scene.sidecar(pod, path).await?.contains(text) == wanted)

@@ -51,7 +51,7 @@ spec: {{selector: {{app: {name}}}, ports: [{{name: http, port: 80, targetPort: 8
             )?;
         }
         std::fs::write(directory.path().join("mesh.yaml"), text)?;
-        std::fs::write(directory.path().join(CONFIG), config(true, ""))?;
+        std::fs::write(directory.path().join(CONFIG), config(true, "", ""))?;
         let lab = Lab::start(LabOptions::new(directory.path())).await?;
         let scene = Self { lab };
         scene
@@ -87,13 +87,19 @@ spec: {{selector: {{app: {name}}}, ports: [{{name: http, port: 80, targetPort: 8
 
     /// Switches the permissive mode.
     pub(crate) async fn set_permissive(&self, permissive: bool) -> Result<()> {
-        Ok(self.lab.apply(CONFIG, &config(permissive, "")).await?)
+        Ok(self.lab.apply(CONFIG, &config(permissive, "", "")).await?)
     }
 
     /// Makes every sidecar ask its own application whether a request may pass, or nothing.
     pub(crate) async fn ask(&self, asked: bool, in_effect: impl AsyncFnMut() -> Result<bool>) -> Result<()> {
         let server = "inboundExternalAuthorization: {enable: true, address: 127.0.0.1, port: 8080}";
-        self.apply(CONFIG, &config(true, if asked { server } else { "" }), in_effect).await
+        self.apply(CONFIG, &config(true, if asked { server } else { "" }, ""), in_effect).await
+    }
+
+    /// Makes every sidecar report each request to its own application, or none.
+    pub(crate) async fn trace(&self, on: bool, in_effect: impl AsyncFnMut() -> Result<bool>) -> Result<()> {
+        let collector = "enable: true, address: 127.0.0.1, port: 8080";
+        self.apply(CONFIG, &config(true, "", if on { collector } else { "" }), in_effect).await
     }
 
     /// Declares an object that nothing waits for.
@@ -152,14 +158,15 @@ spec: {{selector: {{app: {name}}}, ports: [{{name: http, port: 80, targetPort: 8
     }
 }
 
-/// The MeshConfig, with another field of `traffic`.
-fn config(permissive: bool, field: &str) -> String {
+/// The MeshConfig, with another field of `traffic`, and fields of the collector of traces.
+fn config(permissive: bool, field: &str, collector: &str) -> String {
     format!(
         "apiVersion: config.openservicemesh.io/v1alpha2
 kind: MeshConfig
 metadata: {{name: osm-mesh-config, namespace: smc-system}}
 spec:
   traffic: {{enablePermissiveTrafficPolicyMode: {permissive}, {field}}}
+  observability: {{tracing: {{{collector}}}}}
 "
     )
 }

@@ -18,7 +18,9 @@ mod ingress_check;
 mod suggestion;
 
 pub(crate) use bounds::match_bytes;
-pub use bounds::{AUTHORIZATION_BYTES, Estimate, Fit, GrantSizes, MAX_IDENTITY, MAX_MESH, MAX_NAMESPACE};
+pub use bounds::{
+    AUTHORIZATION_BYTES, Estimate, Fit, GrantSizes, MAX_IDENTITY, MAX_MESH, MAX_NAMESPACE, TRACING_BYTES,
+};
 pub use egress::{EgressSurvey, GroupSizes, MAX_EGRESS, egress_ports};
 pub use grants::{Routes, allows_something, grant, grants};
 pub use ingress::{Opening, bytes as opening_bytes, chains as ingress_chains};

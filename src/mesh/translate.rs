@@ -37,11 +37,13 @@ mod proto;
 mod provenance;
 mod rate_limit;
 mod rbac;
+mod reports;
 mod retry;
 mod route;
 mod secret;
 mod settings;
 mod tls;
+mod tracing;
 
 pub use compiler::{Compiler, Input};
 pub use settings::{MAX_REQUEST_RETRIES, REQUEST_RETRIES, STREAM_DURATION, Settings};

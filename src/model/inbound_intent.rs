@@ -17,6 +17,7 @@ use crate::http_match::HttpMatch;
 use crate::ingress::IngressChain;
 use crate::rate_limit::LocalRateLimits;
 use crate::sidecar_settings::LocalProxyMode;
+use crate::tracing::Tracing;
 
 /// What may reach the workloads of a class.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -37,6 +38,8 @@ pub struct InboundIntent {
     pub local_proxy_mode: LocalProxyMode,
     /// What of it the sidecar logs.
     pub access_log: AccessLog,
+    /// Where the sidecar reports what it did with requests.
+    pub tracing: Option<Declared<Arc<Tracing>>>,
 }
 
 /// The identities that may use one inbound port.

@@ -5,7 +5,8 @@
 //! ([`sidecar_settings`]), when a request is sent again ([`retry_policy`]), what a service can bear
 //! ([`connection_settings`], [`rate_limit`]), what of outside the mesh may be reached ([`egress`]), what is
 //! asked before a request passes ([`external_authorization`]), what is logged ([`access_log`]) and how
-//! ([`log_format`]), and what policy means for one identity: its intents, [`outbound_intent`] and
+//! ([`log_format`]), what is traced ([`tracing`]), the servers that sidecars call for these
+//! ([`outside_server`]), and what policy means for one identity: its intents, [`outbound_intent`] and
 //! [`inbound_intent`]. It knows neither the kinds in which they are declared nor Envoy's configuration.
 
 pub mod access_log;
@@ -19,6 +20,7 @@ pub mod inbound_intent;
 pub mod ingress;
 pub mod log_format;
 pub mod outbound_intent;
+pub mod outside_server;
 pub mod quantity;
 pub mod rate_limit;
 pub mod regex;
@@ -26,3 +28,4 @@ pub mod retry_policy;
 pub mod shared;
 pub mod sidecar_settings;
 pub mod topology;
+pub mod tracing;

@@ -5,6 +5,7 @@
 //! equal, so a right that only one of them has keeps them apart by construction.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use smc_types::ids::{ServiceAccountId, ServiceId};
 use smc_types::object_ref::ObjectRef;
@@ -16,6 +17,7 @@ use crate::egress::EgressPorts;
 use crate::http_match::HttpMatch;
 use crate::retry_policy::RetryPolicy;
 use crate::shared::Shared;
+use crate::tracing::Tracing;
 
 /// The services that an identity may call, each with the identities behind it that it may reach there. The
 /// set is empty for the root of a split of which it may reach a backend alone.
@@ -47,6 +49,8 @@ pub struct OutboundIntent {
     pub passthrough: bool,
     /// What of its calls the sidecar logs.
     pub access_log: AccessLog,
+    /// Where the sidecar reports what it did with them.
+    pub tracing: Option<Declared<Arc<Tracing>>>,
 }
 
 /// Where the calls to one port of a service go.

@@ -15,3 +15,8 @@ pub const PROBE_PORTS: RangeInclusive<u16> = 15901..=15904;
 /// The proxy's admin interface, on loopback only. The same for every proxy, because the metrics
 /// listener, which many proxies share, reads the statistics from it.
 pub const ADMIN_PORT: u16 = 15000;
+
+/// Whether a port is one of a sidecar's, where no parameter names others.
+pub fn is_of_sidecars(port: u16) -> bool {
+    [OUTBOUND_PORT, INBOUND_PORT, METRICS_PORT, ADMIN_PORT].contains(&port) || PROBE_PORTS.contains(&port)
+}

@@ -27,6 +27,11 @@ pub const ADMIN_CLUSTER: &str = "envoy-admin";
 /// The configuration of the filter that asks a server whether a request may pass, and the cluster of that
 /// server.
 pub const EXTERNAL_AUTHORIZATION: &str = "external-authorization";
+/// The cluster of the collector for what the inbound listener reports. Each half of a snapshot has its own,
+/// so that neither waits for the other.
+pub const INBOUND_TRACES: &str = "inbound-traces";
+/// The cluster of the collector for what the outbound listener reports.
+pub const OUTBOUND_TRACES: &str = "outbound-traces";
 
 /// The path of a sidecar's statistics.
 pub const STATISTICS_PATH: &str = "/stats/prometheus";

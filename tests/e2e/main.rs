@@ -35,6 +35,7 @@ mod rejection;
 mod retries;
 mod splits;
 mod tcp;
+mod tracing;
 mod traffic;
 mod upstream;
 

@@ -204,8 +204,16 @@ pub fn mesh_config(permissive: bool, egress: bool) -> Input {
 
 /// A MeshConfig with this `inboundExternalAuthorization`.
 pub fn external_authorization(field: &Value) -> Input {
+    mesh_config_of(json!({"traffic": {"inboundExternalAuthorization": field}}))
+}
+
+/// A MeshConfig with this `tracing`.
+pub fn tracing(field: &Value) -> Input {
+    mesh_config_of(json!({"observability": {"tracing": field}}))
+}
+
+fn mesh_config_of(spec: Value) -> Input {
     let name = NamespacedName::new("smc-system", "osm-mesh-config").unwrap();
-    let spec = json!({"traffic": {"inboundExternalAuthorization": field}});
     upsert(Object::MeshConfig(name.clone(), osm::read_mesh_config(name, spec).object.unwrap()))
 }
 

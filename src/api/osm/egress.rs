@@ -12,7 +12,7 @@ use smc_model::cidr::IpNet;
 use smc_model::egress::EgressHost;
 use smc_types::ids::{NamespacedName, ServiceAccountId};
 use smc_types::object_ref::Kind;
-use smc_types::ports::{ADMIN_PORT, INBOUND_PORT, METRICS_PORT, OUTBOUND_PORT, PROBE_PORTS};
+use smc_types::ports::is_of_sidecars;
 use smc_types::problem::Reading;
 use smc_types::text::truncated;
 
@@ -210,9 +210,7 @@ fn read_port(
     let names = EgressProtocol::ALL.map(|(name, _)| name);
     let (number, name) = port(node, &names, findings)?;
     let (_, protocol) = EgressProtocol::ALL.into_iter().find(|(known, _)| *known == name)?;
-    if [OUTBOUND_PORT, INBOUND_PORT, METRICS_PORT, ADMIN_PORT].contains(&number)
-        || PROBE_PORTS.contains(&number)
-    {
+    if is_of_sidecars(number) {
         findings.error(&format!("{path}.number"), format!("is {number}, a port of sidecars; left out"));
         return None;
     }

@@ -6,8 +6,10 @@
 
 mod external_authorization;
 mod ingress_gateway;
+mod outside_server;
 mod resources;
 pub mod schema;
+mod tracing;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,6 +21,7 @@ use smc_model::access_log::Logged;
 use smc_model::cidr::parse_cidr;
 use smc_model::external_authorization::ExternalAuthorization;
 use smc_model::sidecar_settings::{LocalProxyMode, MAX_LIST_LEN, SidecarSettings};
+use smc_model::tracing::Tracing;
 use smc_types::duration;
 use smc_types::ids::NamespacedName;
 use smc_types::object_ref::Kind;
@@ -79,6 +82,8 @@ pub struct MeshConfig {
     pub local_proxy_mode: LocalProxyMode,
     /// `observability.accessLog`, SMC's own: what sidecars log where their namespace does not say.
     pub access_log: Option<Logged>,
+    /// `observability.tracing`; `None` means that nothing is traced. Shared, since every query copies this.
+    pub tracing: Option<Arc<Tracing>>,
     /// What the injector obeys, for pods that are made afterwards. Shared, since every query copies this.
     pub injected: Arc<SidecarSettings>,
 }
@@ -102,7 +107,7 @@ const NOT_OBEYED: &[(&str, Section)] = &[
         ],
     ),
     ("traffic", &[]),
-    ("observability", &[("osmLogLevel", &["\"info\""]), ("enableDebugServer", &[]), ("tracing", &[])]),
+    ("observability", &[("osmLogLevel", &["\"info\""]), ("enableDebugServer", &[])]),
     ("certificate", &[("certKeyBitSize", &["2048"])]),
     (
         "featureFlags",
@@ -127,17 +132,18 @@ const MAX_IMAGE: usize = 512;
 /// Reads the `spec` of a MeshConfig. One of another name than the singleton's has no effect.
 pub fn read_mesh_config(id: NamespacedName, spec: Value) -> Reading<MeshConfig> {
     let singleton = id.name() == SINGLETON;
+    let namespace = id.namespace().to_owned();
     let mut findings = Findings::new(Kind::MeshConfig, id);
     if !singleton {
         findings.error("metadata.name", format!("must be {SINGLETON}; this one has no effect"));
         return findings.into_reading(None);
     }
-    let config = read(Node::spec(spec), &mut findings);
+    let config = read(Node::spec(spec), &namespace, &mut findings);
     findings.into_reading(config)
 }
 
 /// A switch that cannot be read stays off; the others still count.
-fn read(spec: Node, findings: &mut Findings) -> Option<MeshConfig> {
+fn read(spec: Node, namespace: &str, findings: &mut Findings) -> Option<MeshConfig> {
     let mut spec = spec.object(findings)?;
     let mut config = MeshConfig::default();
     let mut injected = SidecarSettings::default();
@@ -171,7 +177,10 @@ fn read(spec: Node, findings: &mut Findings) -> Option<MeshConfig> {
                 config.local_proxy_mode = local_proxy_mode(&mut fields, findings);
                 read_sidecar(&mut fields, &mut injected, findings);
             }
-            "observability" => config.access_log = access_log(&mut fields, findings),
+            "observability" => {
+                config.access_log = access_log(&mut fields, findings);
+                config.tracing = tracing::read(fields.take("tracing"), namespace, findings);
+            }
             "featureFlags" => {
                 // What cannot be read narrows.
                 let mut is_off =
@@ -370,6 +379,7 @@ mod tests {
             ingress_gateway: IngressGateway::Absent,
             local_proxy_mode: LocalProxyMode::PodIp,
             access_log: Some(Logged::All),
+            tracing: None,
             injected: Arc::default(),
         };
         assert_eq!(reading, Reading { object: Some(expected), problems: vec![] });

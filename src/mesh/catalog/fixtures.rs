@@ -15,8 +15,9 @@ use smc_api::osm::upstream_traffic_setting::UpstreamHost;
 use smc_api::osm::{MeshConfig, Retry, Telemetry, UpstreamTrafficSetting};
 use smc_api::smi::{Backend, Rule, TrafficSplit};
 use smc_model::connection_settings::ConnectionSettings;
-use smc_model::external_authorization::{AuthorizationServer, ExternalAuthorization, ServerHost};
+use smc_model::external_authorization::ExternalAuthorization;
 use smc_model::log_format::LogFormat;
+use smc_model::outside_server::{OutsideServer, ServerHost};
 use smc_model::rate_limit::{LocalRateLimits, Rate, RateUnit, RequestLimit, RouteLimit, TOO_MANY_REQUESTS};
 use smc_model::regex::Pattern;
 use smc_model::retry_policy::{RetryCondition, RetryPolicy};
@@ -24,6 +25,7 @@ use smc_model::topology::{
     EndpointSlice, Namespace, Readiness, Service, ServicePort, SessionAffinity, SliceEndpoint, SlicePort,
     TargetPort, Workload,
 };
+use smc_model::tracing::Tracing;
 use smc_types::ids::ProxyUuid;
 use smc_types::object_ref::{Kind, ObjectRef};
 use smc_types::problem::Problem;
@@ -240,14 +242,31 @@ pub(crate) fn permissive(namespace: &str, permissive: bool) -> Object {
 /// A server of this name that is asked whether requests may pass.
 pub(crate) fn authorization(host: &str) -> Arc<ExternalAuthorization> {
     Arc::new(ExternalAuthorization {
-        server: Some(AuthorizationServer { host: ServerHost::Name(host.to_owned()), port: 9191 }),
+        server: Some(OutsideServer { host: ServerHost::Name(host.to_owned()), port: 9191 }),
         stat_prefix: "x".repeat(64),
         timeout: Duration::from_millis(1500),
         failure_mode_allow: true,
     })
 }
 
-/// The MeshConfig by which it is.
+/// All that this server is to be reported, with the longest path there is.
+pub(crate) fn tracing(host: &str) -> Arc<Tracing> {
+    let collector = OutsideServer { host: ServerHost::Name(host.to_owned()), port: 9411 };
+    Arc::new(Tracing { collector, path: format!("/{}", "x".repeat(255)), sampling: 3333 })
+}
+
+/// The longest name of a host.
+pub(crate) fn longest_host() -> String {
+    format!("{}.{}", [&*"x".repeat(62); 3].join("."), "x".repeat(63))
+}
+
+/// The MeshConfig by which all requests are reported to the server with the longest name.
+pub(crate) fn traced() -> Object {
+    let config = MeshConfig { tracing: Some(tracing(&longest_host())), ..MeshConfig::default() };
+    Object::MeshConfig(name("smc-system/osm-mesh-config"), config)
+}
+
+/// The MeshConfig by which a server of this name is asked.
 pub(crate) fn asking(host: &str) -> Object {
     let config = MeshConfig { external_authorization: Some(authorization(host)), ..MeshConfig::default() };
     Object::MeshConfig(name("smc-system/osm-mesh-config"), config)

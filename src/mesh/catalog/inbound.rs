@@ -7,12 +7,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::Catalog;
-use crate::policy::{self, AUTHORIZATION_BYTES, Estimate, Fit, Opening, Routes};
+use crate::policy::{self, AUTHORIZATION_BYTES, Estimate, Fit, Opening, Routes, TRACING_BYTES};
+use smc_api::osm::MeshConfig;
 use smc_api::osm::ingress_backend::IngressProtocol;
 use smc_api::smi::{RouteGroup, TcpRoute};
 use smc_model::declared::Declared;
 use smc_model::external_authorization::ExternalAuthorization;
 use smc_model::inbound_intent::{Grant, InboundAccess, InboundIntent};
+use smc_model::tracing::Tracing;
 use smc_types::ids::{NamespacedName, ServiceAccountId, ServiceId};
 use smc_types::object_ref::{Kind, ObjectRef};
 use smc_types::proxy_class::{InboundPort, ProxyClass};
@@ -43,8 +45,18 @@ impl Catalog {
 
     /// What sidecars ask before a request reaches their application.
     fn external_authorization(&self) -> Option<Declared<Arc<ExternalAuthorization>>> {
+        self.of_mesh_config(|config| config.external_authorization.as_ref())
+    }
+
+    /// Where sidecars report what they did with requests.
+    pub(super) fn tracing(&self) -> Option<Declared<Arc<Tracing>>> {
+        self.of_mesh_config(|config| config.tracing.as_ref())
+    }
+
+    /// A field of the MeshConfig that counts, with its object.
+    fn of_mesh_config<T>(&self, field: impl Fn(&MeshConfig) -> Option<&Arc<T>>) -> Option<Declared<Arc<T>>> {
         let (name, config) = self.own_mesh_config()?;
-        let what = Arc::clone(config.external_authorization.as_ref()?);
+        let what = Arc::clone(field(config)?);
         Some(Declared { what, by: ObjectRef::Namespaced(Kind::MeshConfig, name.clone()) })
     }
 
@@ -64,11 +76,14 @@ impl Catalog {
         for (opened, inbound) in openings.iter().flat_map(|opening| &opening.ports) {
             ways.entry(inbound).or_default().insert(opened.protocol == IngressProtocol::Http);
         }
-        let asked = if self.external_authorization().is_some() { AUTHORIZATION_BYTES } else { 0 };
+        let config = self.own_mesh_config().map(|(_, config)| config);
+        let asked = config.is_some_and(|config| config.external_authorization.is_some());
+        let traced = config.and_then(|config| config.tracing.as_ref());
+        let traced = traced.map_or(0, |tracing| TRACING_BYTES + tracing.address_bytes());
+        let each = usize::from(asked) * AUTHORIZATION_BYTES + traced;
         for port in class.inbound.iter().filter(|port| port.protocol.is_http()) {
             let settings = port.services.iter().filter_map(|service| self.setting_of(service));
-            let bytes =
-                settings.map(|setting| setting.rate_limits.bytes()).fold(asked, usize::saturating_add);
+            let bytes = settings.map(|setting| setting.rate_limits.bytes()).fold(each, usize::saturating_add);
             estimate.add_limits(port, bytes, 1 + ways.get(port).map_or(0, BTreeSet::len));
         }
         for opening in openings {
@@ -109,6 +124,7 @@ impl Catalog {
             left_out: left_out.chain(named(Kind::IngressBackend, ingress_left_out)).collect(),
             local_proxy_mode: config.local_proxy_mode,
             access_log: self.access_log(class),
+            tracing: self.tracing(),
         }
     }
 

@@ -61,7 +61,8 @@ impl OutboundIntents {
         let passthrough = config.egress;
         // Not all classes of the identity log alike.
         let access_log = AccessLog::default();
-        OutboundIntent { services, routes, connections, retries, egress, passthrough, access_log }
+        let tracing = catalog.tracing();
+        OutboundIntent { services, routes, connections, retries, egress, passthrough, access_log, tracing }
     }
 
     fn callable(&mut self, catalog: &Catalog, account: &ServiceAccountId) -> Callable {

@@ -23,8 +23,8 @@ use envoy_types::pb::google::protobuf::Any;
 use prost::{DecodeError, Message, Name};
 
 use super::reader::{
-    Client, EXTERNAL_AUTHORIZATION, INGRESS, INGRESS_VALIDATION, OPTIONAL_INGRESS_VALIDATION, Reader,
-    names_identities, wrapped,
+    Client, EXTERNAL_AUTHORIZATION, INBOUND_TRACES, INGRESS, INGRESS_VALIDATION, OPTIONAL_INGRESS_VALIDATION,
+    OUTBOUND_TRACES, Reader, names_identities, wrapped,
 };
 use super::{Facts, egress, requests};
 use smc_xds::resource::{ResourceType, Version};
@@ -184,7 +184,8 @@ impl Reader {
         match unpack::<tls::UpstreamTlsContext>(cluster.transport_socket.as_ref())? {
             Some(context) => self.tls(context.common_tls_context),
             None if in_pod
-                || [PASSTHROUGH_CLUSTER, EXTERNAL_AUTHORIZATION].contains(&&*cluster.name)
+                || [PASSTHROUGH_CLUSTER, EXTERNAL_AUTHORIZATION, INBOUND_TRACES, OUTBOUND_TRACES]
+                    .contains(&&*cluster.name)
                 || egress::leads_out(&cluster) => {}
             None => self.fault("connects to the mesh in clear text"),
         }

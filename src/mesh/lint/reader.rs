@@ -30,6 +30,10 @@ pub(super) const OPTIONAL_INGRESS_VALIDATION: &str = "root-cert-for-optional-ing
 /// that asks is configured with.
 pub(super) const EXTERNAL_AUTHORIZATION: &str = "external-authorization";
 
+/// The clusters of the server that takes traces, for what each listener reports.
+pub(super) const INBOUND_TRACES: &str = "inbound-traces";
+pub(super) const OUTBOUND_TRACES: &str = "outbound-traces";
+
 /// The clients of a listener.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Client {

@@ -47,6 +47,7 @@ impl Reader {
             self.fault("has an HTTP chain whose first filter does not deny by default");
         }
         self.logs(&manager.access_log)?;
+        self.tracing(manager.tracing.as_ref(), client)?;
         for filter in &manager.http_filters {
             if let Some(http_filter::ConfigType::ConfigDiscovery(source)) = &filter.config_type {
                 let expected = if filter.name == EXTERNAL_AUTHORIZATION {

@@ -2,6 +2,7 @@
 
 mod authorization;
 mod logs;
+mod tracing;
 
 use envoy_types::pb::envoy::config::cluster::v3::Cluster;
 use envoy_types::pb::envoy::config::core::v3::{TransportSocket, transport_socket};
@@ -23,11 +24,12 @@ use rbac::permission::{Rule, Set};
 
 use super::*;
 use crate::catalog::fixtures::{
-    asking, group, http_rule, namespace, pod, port, service, target, tcp_route, tcp_rule,
+    self, authorization, group, http_rule, name, namespace, pod, port, service, target, tcp_route, tcp_rule,
 };
 use crate::catalog::{Object, SourceEvent};
 use crate::policy::fixtures::{egress, host, ingress};
 use crate::translate::{Compiler, Input, Settings};
+use smc_api::osm::MeshConfig;
 use smc_api::osm::egress::{Egress, EgressProtocol};
 use smc_api::osm::ingress_backend::{BackendPort, IngressBackend, IngressProtocol, IngressSources};
 use smc_authority::pki::{ServiceCertificate, TrustBundle};
@@ -78,7 +80,14 @@ fn sound() -> View {
         Object::from(opened_to_ingress()),
         let_out("by-name", None),
         let_out("by-network", Some(&["192.0.2.0/24"])),
-        asking("opa.example"),
+        Object::MeshConfig(
+            name("smc-system/osm-mesh-config"),
+            MeshConfig {
+                external_authorization: Some(authorization("opa.example")),
+                tracing: Some(fixtures::tracing("jaeger.example")),
+                ..MeshConfig::default()
+            },
+        ),
     ];
     let mut compiler = Compiler::new(Settings::new(TrustDomain::new("cluster.local").unwrap()));
     let certificate = ServiceCertificate { chain_pem: "chain".to_owned(), key_pem: "key".to_owned().into() };

@@ -18,7 +18,7 @@ use envoy_types::util::pack_any;
 use super::proto::{self, Families};
 use super::{affinity, liveness, messages, retry, tls};
 use smc_model::connection_settings::ConnectionSettings;
-use smc_model::external_authorization::{AuthorizationServer, ServerHost};
+use smc_model::outside_server::{OutsideServer, ServerHost};
 use smc_model::topology::SessionAffinity;
 use smc_types::ids::ServiceId;
 use smc_types::ports::ADMIN_PORT;
@@ -234,20 +234,45 @@ pub(super) fn dialled(name: String, protocol: AppProtocol) -> cluster::Cluster {
     to_strangers(protocol, original_destination(name))
 }
 
-/// The server that is asked whether a request may pass. Without one, nothing answers.
-pub(super) fn authorization(server: Option<&AuthorizationServer>, families: Families) -> cluster::Cluster {
-    let name = names::EXTERNAL_AUTHORIZATION.to_owned();
+/// A server that sidecars themselves call. Without one, nothing answers.
+pub(super) fn outside(
+    name: &str,
+    server: Option<&OutsideServer>,
+    protocol: AppProtocol,
+    families: Families,
+) -> cluster::Cluster {
+    let name = name.to_owned();
     match server {
-        Some(AuthorizationServer { host: ServerHost::Name(host), port }) => {
-            resolved(name, host, *port, AppProtocol::Http2, families)
+        Some(OutsideServer { host: ServerHost::Name(host), port }) => {
+            resolved(name, host, *port, protocol, families)
         }
-        Some(AuthorizationServer { host: ServerHost::Address(ip), port }) => {
-            to_strangers(AppProtocol::Http2, fixed(name, *ip, *port))
+        Some(OutsideServer { host: ServerHost::Address(ip), port }) => {
+            to_strangers(protocol, fixed(name, *ip, *port))
         }
         None => cluster::Cluster {
             cluster_discovery_type: Some(ClusterDiscoveryType::Type(DiscoveryType::Static.into())),
-            ..to_strangers(AppProtocol::Http2, base(name))
+            ..to_strangers(protocol, base(name))
         },
+    }
+}
+
+/// How many connections, and how many reports that wait for one or for an answer, a sidecar has with a
+/// collector of traces. A report has five spans, some 5 KB; what does not fit is lost. A collector that takes
+/// connections and does not answer would have one for each report otherwise.
+const COLLECTOR_CONNECTIONS: u32 = 4;
+const COLLECTOR_REPORTS: u32 = 64;
+
+/// The server that takes traces.
+pub(super) fn collector(name: &str, server: &OutsideServer, families: Families) -> cluster::Cluster {
+    let mut breakers = limits(0);
+    for threshold in &mut breakers.thresholds {
+        threshold.max_connections = Some(proto::number(COLLECTOR_CONNECTIONS));
+        threshold.max_pending_requests = Some(proto::number(COLLECTOR_REPORTS));
+        threshold.max_requests = Some(proto::number(COLLECTOR_REPORTS));
+    }
+    cluster::Cluster {
+        circuit_breakers: Some(breakers),
+        ..outside(name, Some(server), AppProtocol::Http, families)
     }
 }
 

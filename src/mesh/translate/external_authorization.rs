@@ -6,7 +6,6 @@
 //! `Expect: 100-continue`. The configuration comes by itself (ECDS): an edit ends no connection, and no
 //! listener that asks takes a request before it has it.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use envoy_types::pb::envoy::config::common::mutation_rules::v3::HeaderMutationRules;
@@ -23,7 +22,8 @@ use super::draft::Draft;
 use super::proto::{self, Families};
 use super::provenance::Objects;
 use smc_model::declared::Declared;
-use smc_model::external_authorization::{AuthorizationServer, ExternalAuthorization, ServerHost};
+use smc_model::external_authorization::ExternalAuthorization;
+use smc_types::proxy_class::AppProtocol;
 use smc_xds::names;
 use smc_xds::resource::ResourceType;
 
@@ -39,7 +39,7 @@ pub(super) fn translate(
 ) -> HttpFilter {
     let name = names::EXTERNAL_AUTHORIZATION;
     let objects = Objects::from([declared.by.clone()]);
-    let server = cluster::authorization(declared.what.server.as_ref(), families);
+    let server = cluster::outside(name, declared.what.server.as_ref(), AppProtocol::Http2, families);
     draft.add(ResourceType::Cluster, name, &server, &objects);
     let config = core::TypedExtensionConfig {
         name: name.to_owned(),
@@ -52,7 +52,7 @@ pub(super) fn translate(
 fn filter(declared: &ExternalAuthorization) -> ExtAuthz {
     let server = core::grpc_service::EnvoyGrpc {
         cluster_name: names::EXTERNAL_AUTHORIZATION.to_owned(),
-        authority: declared.server.as_ref().map(authority).unwrap_or_default(),
+        authority: declared.server.as_ref().map(ToString::to_string).unwrap_or_default(),
         ..core::grpc_service::EnvoyGrpc::default()
     };
     ExtAuthz {
@@ -75,13 +75,5 @@ fn filter(declared: &ExternalAuthorization) -> ExtAuthz {
             ..HeaderMutationRules::default()
         }),
         ..ExtAuthz::default()
-    }
-}
-
-/// What the server is called in a request to it.
-fn authority(server: &AuthorizationServer) -> String {
-    match &server.host {
-        ServerHost::Name(name) => format!("{name}:{}", server.port),
-        ServerHost::Address(ip) => SocketAddr::new(*ip, server.port).to_string(),
     }
 }

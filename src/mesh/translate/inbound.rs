@@ -8,7 +8,6 @@ use envoy_types::pb::envoy::extensions::filters::http::local_ratelimit::v3::Loca
 use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::HttpFilter;
 use prost::Name;
 
-use super::access_log::Logs;
 use super::draft::{Draft, Part};
 use super::intern::Interner;
 use super::listener::inbound::{self as listener, Chain, IngressWay};
@@ -17,6 +16,7 @@ use super::proto::{self, Families};
 use super::provenance::{self, Objects};
 use super::rate_limit::{Caller, PortLimits};
 use super::rbac::Rules;
+use super::reports::Reports;
 use super::settings::Settings;
 use super::tls::ClientCertificates;
 use super::{cluster, external_authorization, route, secret};
@@ -105,8 +105,10 @@ pub(super) fn translate(
             ingress.push(way);
         }
     }
-    let listener = listener::listener(chains, ingress, families, settings, &Logs::of(&intent.access_log));
-    listener_objects.extend(provenance::log(&intent.access_log));
+    let (log, collector) = (&intent.access_log, names::INBOUND_TRACES);
+    let traced = intent.tracing.as_ref().filter(|_| chains.iter().any(|chain| chain.protocol.is_http()));
+    let reports = Reports::of(log, traced, collector, families, &mut draft, &mut listener_objects);
+    let listener = listener::listener(chains, ingress, families, settings, &reports);
     if let Some(listener) = listener {
         draft.add(ResourceType::Listener, names::INBOUND_LISTENER, &listener, &listener_objects);
     }

@@ -7,7 +7,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use super::access_log::Logs;
 use super::cluster::Limits;
 use super::draft::{Draft, Part};
 use super::endpoint::EndpointSet;
@@ -15,6 +14,7 @@ use super::intern::Interner;
 use super::listener::outbound::{self as listener, Carriage, Chain, Transport};
 use super::proto::Families;
 use super::provenance::{self, Objects};
+use super::reports::Reports;
 use super::route::{self, Arm, Destination};
 use super::settings::Settings;
 use super::{cluster, egress, retry, secret};
@@ -66,10 +66,11 @@ pub(super) fn translate(
             &Objects::new(),
         );
     }
-    let (passthrough, log) = (intent.passthrough, &Logs::of(&intent.access_log));
-    listener_objects.extend(provenance::log(&intent.access_log));
-    let listener =
-        listener::listener(chains, &exits.tls_ports, passthrough, families, settings.outbound_port, log);
+    let (log, collector) = (&intent.access_log, names::OUTBOUND_TRACES);
+    let traced = intent.tracing.as_ref().filter(|_| chains.iter().any(Chain::is_http));
+    let reports = Reports::of(log, traced, collector, families, &mut draft, &mut listener_objects);
+    let (passthrough, port) = (intent.passthrough, settings.outbound_port);
+    let listener = listener::listener(chains, &exits.tls_ports, passthrough, families, port, &reports);
     draft.add(ResourceType::Listener, names::OUTBOUND_LISTENER, &listener, &listener_objects);
     draft.finish()
 }

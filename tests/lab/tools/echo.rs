@@ -46,6 +46,9 @@ const MAX_DELAY: Duration = Duration::from_mins(1);
 /// The pause between the parts of such a body.
 const STREAM_PAUSE: Duration = Duration::from_millis(100);
 
+/// Where sidecars send spans of traces, in Zipkin's JSON.
+const SPANS: &str = "/api/v2/spans";
+
 /// The method that gRPC probes call, and the answer of a server that is healthy: field 1, the value
 /// SERVING.
 const HEALTH_CHECK: &str = "/grpc.health.v1.Health/Check";
@@ -58,7 +61,8 @@ pub struct EchoArgs {
     /// status, `/delay/MS` after that delay, `/stream/MS` with a body that goes on for so long,
     /// `/abort` not at all: the connection is closed; `/ok` with three bytes; `/not-processed` with 503
     /// and the header by which sidecars say that; `/via/AUTHORITY/PATH` with what a GET of
-    /// http://AUTHORITY/PATH is answered with, or 502. Every other path with 200.
+    /// http://AUTHORITY/PATH is answered with, or 502. `/api/v2/spans` takes spans as Zipkin does, and
+    /// prints each on standard output. Every other path with 200.
     #[arg(long, value_name = "PORT")]
     http: Vec<u16>,
     /// Same as --http. Every HTTP port answers requests with content type application/grpc as gRPC,
@@ -258,6 +262,9 @@ async fn answer(request: Request<Incoming>, identity: &Identity) -> Response<Box
     answer["headers"] = json!(headers);
     answer["body"] = json!(String::from_utf8_lossy(message));
     let path = head.uri.path();
+    if path == SPANS {
+        return spans(&body);
+    }
     if let Some(millis) = path.strip_prefix("/delay/").and_then(|text| text.parse().ok()) {
         tokio::time::sleep(Duration::from_millis(millis).min(MAX_DELAY)).await;
     }
@@ -284,6 +291,17 @@ async fn answer(request: Request<Incoming>, identity: &Identity) -> Response<Box
         let name = http::HeaderName::from_static(NOT_PROCESSED_HEADER);
         response.headers_mut().insert(name, http::HeaderValue::from_static("true"));
     }
+    response
+}
+
+/// Prints spans, each on a line of its own.
+fn spans(body: &[u8]) -> Response<BoxBody<Bytes, Infallible>> {
+    let spans: Option<Vec<Value>> = serde_json::from_slice(body).ok();
+    let mut response = Response::new(Full::default().boxed());
+    *response.status_mut() = if spans.is_some() { StatusCode::ACCEPTED } else { StatusCode::BAD_REQUEST };
+    let lines: String = spans.iter().flatten().flat_map(|span| [span.to_string(), "\n".to_owned()]).collect();
+    // Without a reader of the output, the spans are lost.
+    let _ = io::stdout().lock().write_all(lines.as_bytes());
     response
 }
 

@@ -11,7 +11,7 @@ use smc_types::proxy_class::AppProtocol::{Http, Http2, Https, Tcp, TcpServerFirs
 use super::{
     Object, SourceEvent, certify, compiler, connection_settings, egress, external_authorization, group,
     ingress, keeping_callers, mesh_config, namespace, pod, pod_ip_mode, pod_that, retry, service, split,
-    target, tcp, telemetry, upstream_setting,
+    target, tcp, telemetry, tracing, upstream_setting,
 };
 
 /// A mesh, and the pods whose configuration is tested.
@@ -54,6 +54,8 @@ pub fn all() -> Vec<Mesh> {
         how_many_requests_are_let_in(),
         what_may_leave_the_mesh(),
         what_a_server_is_asked_about(),
+        what_is_traced(),
+        what_is_traced_for_a_collector_at_an_address(),
         what_sidecars_log_in_a_format_of_their_own(),
     ]
 }
@@ -200,6 +202,41 @@ fn what_a_server_is_asked_about() -> Mesh {
                 "enable": true, "address": "opa.opa.svc.cluster.local", "port": 9191, "timeout": "2s",
                 "statPrefix": "inbound-_1", "failureModeAllow": true,
             })),
+        ],
+    )
+}
+
+fn what_is_traced_for_a_collector_at_an_address() -> Mesh {
+    let path = format!("/spans?a=%41&b={}", "x".repeat(240));
+    let collector = json!({"enable": true, "address": "2001:db8::7", "port": 1, "endpoint": path, "samplingPercent": 0.01});
+    shop(
+        "what_is_traced_for_a_collector_at_an_address",
+        vec![
+            tcp("shop/all", &[]),
+            target("shop/to-b1", "shop/b1", &["shop/a"], &[("TCPRoute", "all")]),
+            tracing(&collector),
+        ],
+    )
+}
+
+fn what_is_traced() -> Mesh {
+    let office = json!({"kind": "IPRange", "name": "192.0.2.0/24"});
+    let backend = json!({"name": "b", "port": {"number": 8080, "protocol": "http"}});
+    let out = json!({
+        "sources": [{"kind": "ServiceAccount", "namespace": "shop", "name": "a"}],
+        "hosts": ["h.example"], "ports": [{"number": 80, "protocol": "http"}],
+    });
+    shop(
+        "what_is_traced",
+        vec![
+            service("shop/b", "b", &["10.9.0.1"], &[(80, 8080, Http)]),
+            service("shop/db", "db", &["10.9.0.2"], &[(3306, 3306, TcpServerFirst)]),
+            tcp("shop/all", &[]),
+            target("shop/to-b1", "shop/b1", &["shop/a"], &[("TCPRoute", "all")]),
+            target("shop/to-db", "shop/db", &["shop/a"], &[("TCPRoute", "all")]),
+            ingress("shop/way", json!({"backends": [backend], "sources": [office]})),
+            egress("shop/out", out),
+            tracing(&json!({"enable": true, "samplingPercent": 12.5})),
         ],
     )
 }

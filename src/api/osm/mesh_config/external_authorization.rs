@@ -3,18 +3,16 @@
 //! Owns its fields. What cannot be read denies: where it is wanted and names no server that could be asked,
 //! every request is denied, as where the server is away.
 
-use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
-use smc_model::external_authorization::{AuthorizationServer, ExternalAuthorization, ServerHost};
-use smc_types::ids::ServiceId;
+use smc_model::external_authorization::ExternalAuthorization;
 use smc_types::text::truncated;
 
-use crate::osm::policy::{duration_within, is_address, is_host_name};
+use super::outside_server;
+use crate::osm::policy::duration_within;
 use crate::reading::{Fields, Findings, Node};
-use crate::service_name::FullName;
 
 /// OSM's defaults.
 const STAT_PREFIX: &str = "inboundExtAuthz";
@@ -41,7 +39,7 @@ pub(super) fn read(node: Option<Node>, findings: &mut Findings) -> Option<Arc<Ex
     if enable == Some(false) {
         return None;
     }
-    let server = server(&mut fields, findings);
+    let server = outside_server::read(&mut fields, findings);
     let stat_prefix = stat_prefix(&mut fields, findings).unwrap_or_else(|| STAT_PREFIX.to_owned());
     let timeout = duration_within(&mut fields, "timeout", TIMEOUTS, findings).unwrap_or(TIMEOUT);
     let allow = fields.take("failureModeAllow").and_then(|node| node.boolean(findings)).unwrap_or(false);
@@ -49,11 +47,9 @@ pub(super) fn read(node: Option<Node>, findings: &mut Findings) -> Option<Arc<Ex
     fields.finish(findings);
     match &server {
         None => findings.error(&path, "names no server that could be asked: every request is denied"),
-        Some(AuthorizationServer { host: ServerHost::Address(ip), .. }) if ip.is_loopback() => {}
-        Some(_) => {
-            let message = "is asked in clear text: on the way, the headers of requests can be read, and answers \
-                           written";
-            findings.warning(&path, message);
+        Some(server) => {
+            let readable = "the headers of requests can be read, and answers written";
+            outside_server::warn_of_clear_text(server, &path, readable, findings);
         }
     }
     let failure_mode_allow = allow && server.is_some();
@@ -68,35 +64,6 @@ pub(super) fn denying() -> ExternalAuthorization {
         timeout: TIMEOUT,
         failure_mode_allow: false,
     }
-}
-
-fn server(fields: &mut Fields, findings: &mut Findings) -> Option<AuthorizationServer> {
-    let host = fields.require("address", findings).and_then(|node| host(node, findings));
-    let port = fields.require("port", findings).and_then(|node| node.port(findings));
-    Some(AuthorizationServer { host: host?, port: port? })
-}
-
-fn host(node: Node, findings: &mut Findings) -> Option<ServerHost> {
-    let path = node.path.clone();
-    let text = node.text(findings)?;
-    if let Ok(ip) = text.parse::<IpAddr>() {
-        let can_be_dialled = !ip.is_unspecified() && !ip.is_multicast();
-        if !can_be_dialled {
-            findings.error(&path, format!("is {ip}, at which no server is"));
-        }
-        return can_be_dialled.then_some(ServerHost::Address(ip));
-    }
-    let name = text.to_ascii_lowercase();
-    let name = name.strip_suffix('.').unwrap_or(&name);
-    if !is_host_name(name) || is_address(name) {
-        let shown = truncated(&text, 60);
-        findings.error(&path, format!("is {shown:?}, which is neither a DNS name nor an IP address"));
-        return None;
-    }
-    // Sidecars append no search domain.
-    let service = FullName::parse(name).filter(|name| name.domain.is_none());
-    let service = service.and_then(|name| ServiceId::new(name.namespace, name.name).ok());
-    Some(ServerHost::Name(service.map_or_else(|| name.to_owned(), |service| service.fqdn())))
 }
 
 fn stat_prefix(fields: &mut Fields, findings: &mut Findings) -> Option<String> {
@@ -118,6 +85,7 @@ fn stat_prefix(fields: &mut Fields, findings: &mut Findings) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
+    use smc_model::outside_server::{OutsideServer, ServerHost};
 
     use super::*;
     use crate::osm::mesh_config::{MeshConfig, read_mesh_config};
@@ -141,7 +109,7 @@ mod tests {
     }
 
     fn at(host: ServerHost) -> ExternalAuthorization {
-        ExternalAuthorization { server: Some(AuthorizationServer { host, port: 9191 }), ..denying() }
+        ExternalAuthorization { server: Some(OutsideServer { host, port: 9191 }), ..denying() }
     }
 
     /// OSM's guide on external authorization.
@@ -153,6 +121,8 @@ mod tests {
         });
         assert_eq!(read(&guide), Some(at(ServerHost::Name("opa.opa.svc.cluster.local".to_owned()))));
         assert_eq!(fields(&guide), [".address"], "it is asked in clear text");
+        let beside = json!({"enable": true, "address": "127.0.0.1", "port": 9191});
+        assert_eq!(fields(&beside).len(), 0, "what is beside the sidecar is asked within the pod");
     }
 
     #[test]
@@ -167,34 +137,6 @@ mod tests {
         }
         let misspelt = json!({"enabled": true, "address": "192.0.2.7", "port": 9191});
         assert_eq!((read(&misspelt), fields(&misspelt)), (None, vec![".enable".to_owned()]));
-    }
-
-    #[test]
-    fn an_address_is_one_of_ip_or_a_full_name() {
-        let name = |name: &str| Some(ServerHost::Name(name.to_owned()));
-        let ip = |ip: &str| Some(ServerHost::Address(ip.parse().unwrap()));
-        for (address, expected) in [
-            ("opa.example.com", name("opa.example.com")),
-            ("OPA.example.com.", name("opa.example.com")),
-            ("opa.opa.svc", name("opa.opa.svc.cluster.local")),
-            ("opa.opa", name("opa.opa")),
-            ("192.0.2.7", ip("192.0.2.7")),
-            ("2001:db8::7", ip("2001:db8::7")),
-            ("0.0.0.0", None),
-            ("::", None),
-            ("224.0.0.1", None),
-            ("127.1", None),
-            ("0x7f000001", None),
-            ("*.example.com", None),
-            ("opa.example.com:9191", None),
-            ("", None),
-        ] {
-            let field = json!({"enable": true, "address": address, "port": 9191});
-            let found = read(&field).unwrap();
-            assert_eq!(found.server.map(|server| server.host), expected, "{address}");
-        }
-        let beside = json!({"enable": true, "address": "127.0.0.1", "port": 9191});
-        assert_eq!(fields(&beside).len(), 0, "what is beside the sidecar is asked within the pod");
     }
 
     #[test]

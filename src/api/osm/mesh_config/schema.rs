@@ -4,6 +4,7 @@ use schemars::JsonSchema;
 use serde_json::Value;
 use smc_authority::ledger::MAX_NAMES;
 
+use super::tracing::MAX_ENDPOINT;
 use crate::schema::resources;
 
 /// The longest of a host name, of the name of an object, and of what else is one word.
@@ -95,7 +96,7 @@ pub struct Observability {
     pub osm_log_level: Option<String>,
     /// Not obeyed.
     pub enable_debug_server: Option<bool>,
-    /// Not obeyed.
+    /// Where sidecars report what they did with each HTTP request.
     pub tracing: Option<Tracing>,
     /// SMC's own: which requests and connections sidecars log, where the annotation
     /// `mesh.smc.dev/access-log` of their namespace does not say. `failures` (the default): those that fail
@@ -151,18 +152,24 @@ pub struct ExternalAuthorization {
 
 /// Where traces go.
 #[derive(Debug, JsonSchema)]
+#[schemars(rename_all = "camelCase")]
 pub struct Tracing {
-    /// Not obeyed.
+    /// Whether requests are traced.
     pub enable: Option<bool>,
-    /// Not obeyed.
+    /// The port of the collector, which takes spans in clear text. By default 9411.
     #[schemars(range(min = 0, max = 65535))]
     pub port: Option<u16>,
-    /// Not obeyed.
+    /// The collector: a DNS name, as a whole, or an IP address. By default `jaeger` in the namespace of the
+    /// control plane.
     #[schemars(length(max = MAX_WORD))]
     pub address: Option<String>,
-    /// Not obeyed.
-    #[schemars(length(max = MAX_PATH))]
+    /// The path at which it takes spans in Zipkin's JSON. By default `/api/v2/spans`.
+    #[schemars(length(max = MAX_ENDPOINT))]
     pub endpoint: Option<String>,
+    /// SMC's own: of how many percent of the requests that bring no decision with them, to a hundredth. By
+    /// default 100.
+    #[schemars(range(min = 0, max = 100))]
+    pub sampling_percent: Option<f64>,
 }
 
 /// A certificate for an ingress gateway.

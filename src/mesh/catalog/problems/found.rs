@@ -173,7 +173,7 @@ impl Catalog {
         self.found.due_around(Around::SettingsOf(service.id.clone()));
         self.found.due_around(Around::RetriesTo(service.id.clone()));
         self.found.due_around(Around::EgressesNaming(service.id.as_name().clone()));
-        self.due_about_authorization(|named| *named == service.id);
+        self.due_about_servers(|named| *named == service.id);
         for &ip in &service.cluster_ips {
             self.found.due(Check::Address(ip));
             let others = self.index.services_at.get(&ip).into_iter().flatten();
@@ -181,9 +181,9 @@ impl Catalog {
         }
     }
 
-    /// Notes that the MeshConfig is to be checked, if the server that it names is such a service.
-    fn due_about_authorization(&mut self, is_meant: impl Fn(&ServiceId) -> bool) {
-        let named = |config| mesh_config::authorization_service(config).is_some_and(|named| is_meant(&named));
+    /// Notes that the MeshConfig is to be checked, if a server that it names is such a service.
+    fn due_about_servers(&mut self, is_meant: impl Fn(&ServiceId) -> bool) {
+        let named = |config| mesh_config::servers(config).any(|named| is_meant(&named));
         let own = self.own_mesh_config().filter(|(_, config)| named(config));
         if let Some(name) = own.map(|(name, _)| name.clone()) {
             self.found.due(Check::MeshConfig(name));
@@ -215,7 +215,7 @@ impl Catalog {
         for service in self.index.egress_naming.keys().filter(|id| id.namespace() == namespace) {
             self.found.due_around(Around::EgressesNaming(service.clone()));
         }
-        self.due_about_authorization(|named| named.namespace() == namespace);
+        self.due_about_servers(|named| named.namespace() == namespace);
         self.found.due_around(Around::TelemetriesIn(namespace.to_owned()));
         let found = &mut self.found;
         let is_in = |id: &&NamespacedName| id.namespace() == namespace;

@@ -8,7 +8,7 @@ use proptest::sample::{select, subsequence};
 
 use crate::catalog::fixtures::{
     account, authorization, group, http_rule, ip, limit, machine, name, pod, port, retry, service,
-    service_id, setting, slice, split, target, tcp_route, tcp_rule, telemetry,
+    service_id, setting, slice, split, target, tcp_route, tcp_rule, telemetry, tracing,
 };
 use crate::catalog::{Object, SourceEvent};
 use crate::policy::fixtures::{egress, host, ingress};
@@ -271,8 +271,9 @@ fn an_object() -> impl Strategy<Value = Object> {
     let switches = [any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>()];
     // One may be a service of the mesh.
     let asked = select(vec![None, Some(service_id(SERVICES[0]).fqdn()), Some("opa.example".to_owned())]);
-    let config = (select(vec!["smc-system", NAMESPACES[0]]), switches, log, asked);
-    let config = config.prop_map(|(namespace, switches, access_log, asked)| {
+    let traced = select(vec![None, Some(service_id(SERVICES[0]).fqdn()), Some("jaeger.example".to_owned())]);
+    let config = (select(vec!["smc-system", NAMESPACES[0]]), switches, log, asked, traced);
+    let config = config.prop_map(|(namespace, switches, access_log, asked, traced)| {
         let [permissive, egress, ignores_egress, ignores_ingress, ignores_retries] = switches;
         let config = MeshConfig {
             permissive,
@@ -282,6 +283,7 @@ fn an_object() -> impl Strategy<Value = Object> {
             ignores_retries,
             access_log,
             external_authorization: asked.map(|host| authorization(&host)),
+            tracing: traced.map(|host| tracing(&host)),
             ..MeshConfig::default()
         };
         Object::MeshConfig(name(&format!("{namespace}/osm-mesh-config")), config)

@@ -19,6 +19,7 @@ use envoy_types::pb::envoy::config::core::v3::TypedExtensionConfig;
 use envoy_types::pb::envoy::config::endpoint::v3::ClusterLoadAssignment;
 use envoy_types::pb::envoy::config::listener::v3::Listener;
 use envoy_types::pb::envoy::config::route::v3::RouteConfiguration;
+use envoy_types::pb::envoy::config::trace::v3::ZipkinConfig;
 use envoy_types::pb::envoy::extensions::access_loggers::filters::cel::v3::ExpressionFilter;
 use envoy_types::pb::envoy::extensions::access_loggers::stream::v3::StdoutAccessLog;
 use envoy_types::pb::envoy::extensions::clusters::dns::v3::DnsCluster;
@@ -35,6 +36,7 @@ use envoy_types::pb::envoy::extensions::filters::network::set_filter_state::v3 a
 use envoy_types::pb::envoy::extensions::filters::network::tcp_proxy::v3::TcpProxy;
 use envoy_types::pb::envoy::extensions::network::dns_resolver::cares::v3::CaresDnsResolverConfig;
 use envoy_types::pb::envoy::extensions::rate_limit_descriptors::expr::v3 as rate_limit_expression;
+use envoy_types::pb::envoy::extensions::request_id::uuid::v3::UuidRequestIdConfig;
 use envoy_types::pb::envoy::extensions::retry::host::previous_hosts::v3::PreviousHostsPredicate;
 use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3 as tls;
 use envoy_types::pb::envoy::extensions::upstreams::http::v3::HttpProtocolOptions;
@@ -72,6 +74,8 @@ fn readers() -> Vec<(String, Reader)> {
         reader::<http_rbac::RbacPerRoute>(),
         reader::<LocalRateLimit>(),
         reader::<ExtAuthz>(),
+        reader::<ZipkinConfig>(),
+        reader::<UuidRequestIdConfig>(),
         reader::<network_rbac::Rbac>(),
         reader::<TcpProxy>(),
         reader::<direct_response::Config>(),

@@ -6,7 +6,7 @@ use super::*;
 use crate::catalog::Object;
 use crate::catalog::fixtures::{
     asking, group, http_rule, limits as rate_limits, namespace, pod, port, service, target, tcp_route,
-    tcp_rule, telemetry,
+    tcp_rule, telemetry, traced,
 };
 use crate::policy::fixtures::wide_ingress;
 use crate::policy::{MAX_IDENTITY, MAX_NAMESPACE};
@@ -259,14 +259,14 @@ fn what_limits_take_is_estimated_from_above() {
 
 /// A kilobyte for the server and the filter's configuration is the same for any number of ports.
 #[test]
-fn what_asking_a_server_takes_is_estimated_from_above() {
-    for ports in [1, 20] {
+fn what_servers_are_asked_and_sent_is_estimated_from_above() {
+    for (ports, config) in [1, 20].into_iter().flat_map(|n| [(n, asking("opa.example")), (n, traced())]) {
         let mut compiler = greedy(2, ports, 1);
         for (id, tls) in [("shop/clear", None), ("shop/tls", Some((false, 0)))] {
             compiler.apply([upsert(Object::from(wide_ingress(id, "shop/server", &[8000], 1, tls)))]);
         }
         let (demanded, wrote) = demand(&compiler);
-        compiler.apply([upsert(asking("opa.example"))]);
+        compiler.apply([upsert(config)]);
         let (demands, writes) = demand(&compiler);
         let (demanded, wrote) = (demands - demanded, (writes - wrote).saturating_sub(1024));
         assert!(wrote <= demanded && demanded <= 5 * wrote + 1024, "{ports}: {wrote}, {demanded} estimated");

@@ -1,12 +1,13 @@
 //! What is written out, against the estimate of it.
 
 use super::*;
-use crate::catalog::fixtures::{group, namespace, pod};
+use crate::catalog::fixtures::{group, longest_host, namespace, pod, tracing};
 use crate::catalog::{Catalog, Object};
 use crate::policy::fixtures::{egress, host};
 use crate::policy::{EgressSurvey, GroupSizes, MAX_EGRESS, egress_ports};
 use crate::translate::access_log::Logs;
 use crate::translate::intern::Interner;
+use crate::translate::reports::Reports;
 use smc_api::osm::Egress;
 use smc_api::osm::egress::EgressProtocol::{Http, Https, Tcp};
 use smc_model::access_log::{AccessLog, Logged};
@@ -28,14 +29,13 @@ fn written(ports: &EgressPorts) -> usize {
         let format =
             Declared { what: LogFormat::parse(&text).unwrap(), by: ObjectRef::Namespace("shop".to_owned()) };
         let log = AccessLog { logged: Logged::All, format: Some(format) };
-        let listener = super::super::listener::outbound::listener(
-            chains,
-            tls_ports,
-            false,
-            families,
-            15001,
-            &Logs::of(&log),
-        );
+        let traced = Declared { what: tracing(&longest_host()), by: ObjectRef::Namespace("shop".to_owned()) };
+        let mut interner = Interner::default();
+        let mut draft = Draft::new(&mut interner);
+        let traced = super::super::tracing::translate(&traced, names::OUTBOUND_TRACES, families, &mut draft);
+        let reports = Reports { log: Logs::of(&log), tracing: Some(traced) };
+        let listener =
+            super::super::listener::outbound::listener(chains, tls_ports, false, families, 15001, &reports);
         Resource::encode(ResourceType::Listener, names::OUTBOUND_LISTENER, &listener).any_len()
     };
     let empty = listener(Vec::new(), &BTreeSet::new());

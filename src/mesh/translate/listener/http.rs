@@ -20,17 +20,16 @@ use hcm::http_connection_manager as manager;
 use manager::RouteSpecifier;
 
 use super::filter;
-use crate::translate::access_log::Logs;
 use crate::translate::rbac::{self, Rules};
-use crate::translate::{messages, proto, retry};
+use crate::translate::reports::Reports;
+use crate::translate::{messages, proto, retry, tracing};
 
 /// Requests of the application. They pass unchanged, as far as HTTP/1.1 with a `Host` can say the same:
 /// `host` where HTTP/1.0 has none.
-pub(super) fn outbound(stat_prefix: &str, route: &str, host: &str, log: &Logs) -> listener::Filter {
+pub(super) fn outbound(stat_prefix: &str, route: &str, host: &str, reports: &Reports) -> listener::Filter {
     pack(hcm::HttpConnectionManager {
-        access_log: log.http.clone(),
         http_protocol_options: Some(messages::http1_of_clients(host)),
-        ..application(stat_prefix, route, vec![router()])
+        ..application(stat_prefix, route, vec![router()], reports)
     })
 }
 
@@ -40,18 +39,17 @@ const NO_HOST: &str = "host.invalid";
 
 /// Requests of the application to servers that are no sidecars. Where it `restricts` them, no sidecar
 /// normalises the path before it is compared, so this one does, and refuses what servers read in two ways.
-pub(super) fn egress(stat_prefix: &str, route: &str, restricts: bool, log: &Logs) -> listener::Filter {
+pub(super) fn egress(stat_prefix: &str, route: &str, restricts: bool, reports: &Reports) -> listener::Filter {
     let slashes = if restricts {
         manager::PathWithEscapedSlashesAction::RejectRequest
     } else {
         manager::PathWithEscapedSlashesAction::KeepUnchanged
     };
     pack(hcm::HttpConnectionManager {
-        access_log: log.http.clone(),
         http_protocol_options: Some(messages::http1_of_clients(NO_HOST)),
         normalize_path: Some(proto::switch(restricts)),
         path_with_escaped_slashes_action: slashes.into(),
-        ..application(stat_prefix, route, vec![router()])
+        ..application(stat_prefix, route, vec![router()], reports)
     })
 }
 
@@ -64,11 +62,11 @@ pub(super) fn inbound(
     route: &str,
     filters: Vec<hcm::HttpFilter>,
     longest: Option<Duration>,
-    log: &Logs,
+    reports: &Reports,
 ) -> listener::Filter {
     pack(hcm::HttpConnectionManager {
         local_reply_config: Some(retry::not_processed()),
-        ..callee(stat_prefix, route, filters, longest, log, true)
+        ..callee(stat_prefix, route, filters, longest, reports, true)
     })
 }
 
@@ -81,10 +79,10 @@ pub(super) fn ingress(
     route: &str,
     filters: Vec<hcm::HttpFilter>,
     longest: Option<Duration>,
-    log: &Logs,
+    reports: &Reports,
     tls: bool,
 ) -> listener::Filter {
-    let mut requests = callee(stat_prefix, route, filters, longest, log, tls);
+    let mut requests = callee(stat_prefix, route, filters, longest, reports, tls);
     if let Some(details) = &mut requests.set_current_client_cert_details {
         details.dns = true;
     }
@@ -92,7 +90,7 @@ pub(super) fn ingress(
         options.idle_timeout = Some(proto::seconds(IDLE_SECONDS));
     }
     pack(hcm::HttpConnectionManager {
-        access_log: log.ingress.clone(),
+        access_log: reports.log.ingress.clone(),
         request_headers_timeout: Some(proto::seconds(HEADERS_SECONDS)),
         ..requests
     })
@@ -112,7 +110,7 @@ fn callee(
     route: &str,
     filters: Vec<hcm::HttpFilter>,
     longest: Option<Duration>,
-    log: &Logs,
+    reports: &Reports,
     tls: bool,
 ) -> hcm::HttpConnectionManager {
     // Denies every request, unless the rules of the route replace these.
@@ -127,7 +125,6 @@ fn callee(
         manager::ForwardClientCertDetails::Sanitize
     };
     hcm::HttpConnectionManager {
-        access_log: log.http.clone(),
         forward_client_cert_details: forward.into(),
         set_current_client_cert_details: tls.then(pass_on),
         // A rule for /public/.* must not allow /public/../private, which an application may resolve
@@ -137,7 +134,7 @@ fn callee(
             max_stream_duration: longest.map(proto::duration),
             ..core::HttpProtocolOptions::default()
         })),
-        ..application(stat_prefix, route, [vec![authorise], filters, vec![router()]].concat())
+        ..application(stat_prefix, route, [vec![authorise], filters, vec![router()]].concat(), reports)
     }
 }
 
@@ -167,9 +164,17 @@ pub(super) fn statistics(
     })
 }
 
-/// What both sides do to messages of applications.
-fn application(stat_prefix: &str, route: &str, filters: Vec<hcm::HttpFilter>) -> hcm::HttpConnectionManager {
+/// What both sides do to messages of applications, and report of them.
+fn application(
+    stat_prefix: &str,
+    route: &str,
+    filters: Vec<hcm::HttpFilter>,
+    reports: &Reports,
+) -> hcm::HttpConnectionManager {
     hcm::HttpConnectionManager {
+        access_log: reports.log.http.clone(),
+        tracing: reports.tracing.clone(),
+        request_id_extension: reports.tracing.as_ref().map(|_| tracing::request_ids()),
         common_http_protocol_options: Some(messages::request_limits(core::HttpProtocolOptions::default())),
         http_protocol_options: Some(messages::http1()),
         http2_protocol_options: Some(messages::http2()),

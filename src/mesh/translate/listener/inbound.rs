@@ -19,10 +19,10 @@ use envoy_types::pb::envoy::extensions::filters::network::http_connection_manage
 use envoy_types::util::pack_any;
 
 use super::{filter, http, listen, listener_filter, original_destination, tcp};
-use crate::translate::access_log::Logs;
 use crate::translate::liveness;
 use crate::translate::proto::{self, Families};
 use crate::translate::rbac::{self, Rules};
+use crate::translate::reports::Reports;
 use crate::translate::route::Destination;
 use crate::translate::settings::Settings;
 use crate::translate::tls::{self, ClientCertificates};
@@ -62,7 +62,7 @@ pub(in crate::translate) fn listener(
     ingress: Vec<IngressWay>,
     families: Families,
     settings: &Settings,
-    log: &Logs,
+    reports: &Reports,
 ) -> Option<listener::Listener> {
     if chains.is_empty() {
         return None;
@@ -70,8 +70,8 @@ pub(in crate::translate) fn listener(
     let inspector =
         listener_filter("envoy.filters.listener.tls_inspector", pack_any(TlsInspector::default()));
     Some(listener::Listener {
-        filter_chains: (chains.into_iter().map(|one| chain(one, settings, log)))
-            .chain(ingress.into_iter().map(|way| ingress_chain(way, settings, log)))
+        filter_chains: (chains.into_iter().map(|one| chain(one, settings, reports)))
+            .chain(ingress.into_iter().map(|way| ingress_chain(way, settings, reports)))
             .collect(),
         listener_filters: vec![original_destination(), inspector],
         tcp_keepalive: Some(liveness::tcp_keepalive()),
@@ -79,17 +79,17 @@ pub(in crate::translate) fn listener(
     })
 }
 
-fn chain(chain: Chain, settings: &Settings, log: &Logs) -> listener::FilterChain {
+fn chain(chain: Chain, settings: &Settings, reports: &Reports) -> listener::FilterChain {
     let name = names::inbound(chain.port, chain.protocol);
     let http = chain.protocol.is_http();
     let (filters, validation) = if http {
-        let requests = http::inbound(&name, &name, chain.filters, settings.longest_stream(), log);
+        let requests = http::inbound(&name, &name, chain.filters, settings.longest_stream(), reports);
         (vec![requests], names::INBOUND_VALIDATION.to_owned())
     } else {
         let authorise = filter(rbac::NETWORK_FILTER, chain.rules.network_filter(&name));
         let local = Destination::One(names::local_cluster(chain.port, chain.protocol));
         (
-            vec![authorise, tcp::proxy_after_handshake(&name, &local, log)],
+            vec![authorise, tcp::proxy_after_handshake(&name, &local, &reports.log)],
             names::inbound_port_validation(chain.port, chain.protocol),
         )
     };
@@ -108,7 +108,7 @@ fn chain(chain: Chain, settings: &Settings, log: &Logs) -> listener::FilterChain
     }
 }
 
-fn ingress_chain(way: IngressWay, settings: &Settings, log: &Logs) -> listener::FilterChain {
+fn ingress_chain(way: IngressWay, settings: &Settings, reports: &Reports) -> listener::FilterChain {
     let IngressWay { name, port, tls, filters } = way;
     let socket = tls.as_ref().map(tls::of_ingress);
     let tls = socket.is_some();
@@ -119,7 +119,7 @@ fn ingress_chain(way: IngressWay, settings: &Settings, log: &Logs) -> listener::
             transport_protocol: protocol.to_owned(),
             ..listener::FilterChainMatch::default()
         }),
-        filters: vec![http::ingress(&name, &name, filters, settings.longest_stream(), log, tls)],
+        filters: vec![http::ingress(&name, &name, filters, settings.longest_stream(), reports, tls)],
         transport_socket: socket,
         transport_socket_connect_timeout: tls.then(|| proto::seconds(HANDSHAKE_SECONDS)),
         name,

@@ -16,9 +16,9 @@ use envoy_types::util::pack_any;
 use listener::listener_filter_chain_match_predicate::{MatchSet, Rule};
 
 use super::{filter, http, listen, listener_filter, original_destination, tcp};
-use crate::translate::access_log::Logs;
 use crate::translate::affinity;
 use crate::translate::proto::{self, Families};
+use crate::translate::reports::Reports;
 use crate::translate::route::Destination;
 use smc_model::cidr::IpNet;
 use smc_model::egress::EgressHost;
@@ -79,6 +79,16 @@ pub(in crate::translate) struct Chain {
     pub(in crate::translate) carriage: Carriage,
 }
 
+impl Chain {
+    /// Whether it reads requests.
+    pub(in crate::translate) fn is_http(&self) -> bool {
+        match self.carriage {
+            Carriage::Http { .. } | Carriage::Outside { .. } => true,
+            Carriage::Tcp { .. } | Carriage::Closed => false,
+        }
+    }
+}
+
 /// How long, in seconds, a client may take to begin TLS on a port where it is looked at. After that the
 /// connection goes on as what is no TLS: a server that speaks first is waited for no longer.
 const INSPECTION_SECONDS: i64 = 3;
@@ -92,19 +102,19 @@ pub(in crate::translate) fn listener(
     egress: bool,
     families: Families,
     port: u16,
-    log: &Logs,
+    reports: &Reports,
 ) -> listener::Listener {
     let guard = loop_guard(port);
     let inspects = !tls_ports.is_empty();
     listener::Listener {
-        filter_chains: chains.into_iter().map(|each| chain(each, log)).chain([guard]).collect(),
+        filter_chains: chains.into_iter().map(|each| chain(each, reports)).chain([guard]).collect(),
         default_filter_chain: egress.then(|| listener::FilterChain {
             name: names::PASSTHROUGH_CLUSTER.to_owned(),
             filters: vec![tcp::proxy(
                 names::PASSTHROUGH_CLUSTER,
                 &Destination::One(names::PASSTHROUGH_CLUSTER.to_owned()),
                 false,
-                log,
+                &reports.log,
             )],
             ..listener::FilterChain::default()
         }),
@@ -136,16 +146,16 @@ fn inspector(ports: &BTreeSet<u16>) -> listener::ListenerFilter {
     }
 }
 
-fn chain(chain: Chain, log: &Logs) -> listener::FilterChain {
+fn chain(chain: Chain, reports: &Reports) -> listener::FilterChain {
     let filters = match &chain.carriage {
         Carriage::Http { route, host, by_caller } => {
             let noted = by_caller.then(affinity::noted_caller);
-            noted.into_iter().chain([http::outbound(&chain.name, route, host, log)]).collect()
+            noted.into_iter().chain([http::outbound(&chain.name, route, host, reports)]).collect()
         }
         Carriage::Tcp { destination, by_caller } => {
-            vec![tcp::proxy(&chain.name, destination, *by_caller, log)]
+            vec![tcp::proxy(&chain.name, destination, *by_caller, &reports.log)]
         }
-        Carriage::Outside { route, restricts } => vec![http::egress(&chain.name, route, *restricts, log)],
+        Carriage::Outside { route, restricts } => vec![http::egress(&chain.name, route, *restricts, reports)],
         Carriage::Closed => vec![closing()],
     };
     let (server_names, transport) = match chain.transport {

@@ -52,6 +52,7 @@ fn intent(limits: Vec<(&str, LocalRateLimits)>) -> InboundIntent {
         left_out: BTreeSet::new(),
         local_proxy_mode: LocalProxyMode::Localhost,
         access_log: AccessLog::default(),
+        tracing: None,
     }
 }
 

@@ -10,10 +10,11 @@ use super::access_log::Logs;
 use super::draft::Draft;
 use super::proto::Families;
 use super::provenance::{self, Objects};
-use super::tracing;
+use super::{cluster, tracing};
 use smc_model::access_log::AccessLog;
 use smc_model::declared::Declared;
 use smc_model::tracing::Tracing;
+use smc_xds::resource::ResourceType;
 
 /// The lines of its log, and the spans of its traces.
 pub(super) struct Reports {
@@ -36,8 +37,12 @@ impl Reports {
         objects: &mut Objects,
     ) -> Self {
         objects.extend(provenance::log(log));
-        objects.extend(tracing.map(|declared| declared.by.clone()));
-        let tracing = tracing.map(|declared| tracing::translate(declared, collector, families, draft));
+        let tracing = tracing.map(|Declared { what, by }| {
+            let server = cluster::collector(collector, &what.collector, families);
+            draft.add(ResourceType::Cluster, collector, &server, &Objects::from([by.clone()]));
+            objects.insert(by.clone());
+            tracing::of_manager(what, collector)
+        });
         Self { log: Logs::of(log), tracing }
     }
 }

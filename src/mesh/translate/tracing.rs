@@ -7,8 +7,6 @@
 //! from what comes from no internal address, of which there is none. The draw is by `x-request-id`, which
 //! stays as the application wrote it.
 
-use std::sync::Arc;
-
 use envoy_types::pb::envoy::config::core::v3 as core;
 use envoy_types::pb::envoy::config::trace::v3::{ZipkinConfig, tracing, zipkin_config};
 use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::RequestIdExtension;
@@ -17,13 +15,8 @@ use envoy_types::pb::envoy::extensions::request_id::uuid::v3::UuidRequestIdConfi
 use envoy_types::pb::envoy::r#type::v3::Percent;
 use envoy_types::util::pack_any;
 
-use super::cluster;
-use super::draft::Draft;
-use super::proto::{self, Families};
-use super::provenance::Objects;
-use smc_model::declared::Declared;
+use super::proto;
 use smc_model::tracing::Tracing;
-use smc_xds::resource::ResourceType;
 
 /// How long, in seconds, the collector may take to answer. Envoy's own, which holds whatever is said here; it
 /// wants something said.
@@ -38,20 +31,13 @@ pub(super) fn request_ids() -> RequestIdExtension {
     RequestIdExtension { typed_config: Some(pack_any(unchanged)) }
 }
 
-/// Adds the cluster of the collector, by this name, and returns what each connection manager says.
-pub(super) fn translate(
-    declared: &Declared<Arc<Tracing>>,
-    name: &str,
-    families: Families,
-    draft: &mut Draft<'_>,
-) -> OfManager {
-    let Tracing { collector, path, sampling } = &*declared.what;
-    let server = cluster::collector(name, collector, families);
-    draft.add(ResourceType::Cluster, name, &server, &Objects::from([declared.by.clone()]));
+/// What each connection manager says, with this cluster of the collector.
+pub(super) fn of_manager(tracing: &Tracing, cluster: &str) -> OfManager {
+    let Tracing { collector, path, sampling } = tracing;
     let uri = core::HttpUri {
         uri: format!("http://{collector}{path}"),
         timeout: Some(proto::seconds(PATIENCE_SECONDS)),
-        http_upstream_type: Some(core::http_uri::HttpUpstreamType::Cluster(name.to_owned())),
+        http_upstream_type: Some(core::http_uri::HttpUpstreamType::Cluster(cluster.to_owned())),
     };
     let zipkin = ZipkinConfig {
         collector_service: Some(core::HttpService { http_uri: Some(uri), ..core::HttpService::default() }),

@@ -70,20 +70,26 @@ pub(super) fn host(node: Node, findings: &mut Findings) -> Option<ServerHost> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
     use smc_types::object_ref::Kind;
 
     use super::*;
+
+    /// What is read, and how many problems are found.
+    fn reading(fields: Value) -> (Option<OutsideServer>, usize) {
+        let mut findings = Findings::new(Kind::MeshConfig, "smc-system/config".parse().unwrap());
+        let mut fields = Node::spec(fields).object(&mut findings).unwrap();
+        let server = read(&mut fields, &mut findings);
+        (server, findings.into_reading(Some(())).problems.len())
+    }
 
     #[test]
     fn no_server_is_at_a_port_of_sidecars() {
         for (port, expected) in
             [(15000, None), (15001, None), (15003, None), (15010, None), (15020, Some(15020))]
         {
-            let mut findings = Findings::new(Kind::MeshConfig, "smc-system/config".parse().unwrap());
-            let fields = json!({"address": "192.0.2.7", "port": port});
-            let mut fields = Node::spec(fields).object(&mut findings).unwrap();
-            assert_eq!(read(&mut fields, &mut findings).map(|server| server.port), expected, "{port}");
+            let (found, _) = reading(json!({"address": "192.0.2.7", "port": port}));
+            assert_eq!(found.map(|server| server.port), expected, "{port}");
         }
     }
 
@@ -107,11 +113,7 @@ mod tests {
             ("opa.example.com:9191", None),
             ("", None),
         ] {
-            let mut findings = Findings::new(Kind::MeshConfig, "smc-system/config".parse().unwrap());
-            let mut fields =
-                Node::spec(json!({"address": address, "port": 9191})).object(&mut findings).unwrap();
-            let found = read(&mut fields, &mut findings);
-            let problems = findings.into_reading(Some(())).problems.len();
+            let (found, problems) = reading(json!({"address": address, "port": 9191}));
             assert_eq!(problems, usize::from(expected.is_none()), "{address}");
             assert_eq!(found.map(|server| server.host), expected, "{address}");
         }

@@ -29,10 +29,7 @@ fn written(ports: &EgressPorts) -> usize {
         let format =
             Declared { what: LogFormat::parse(&text).unwrap(), by: ObjectRef::Namespace("shop".to_owned()) };
         let log = AccessLog { logged: Logged::All, format: Some(format) };
-        let traced = Declared { what: tracing(&longest_host()), by: ObjectRef::Namespace("shop".to_owned()) };
-        let mut interner = Interner::default();
-        let mut draft = Draft::new(&mut interner);
-        let traced = super::super::tracing::translate(&traced, names::OUTBOUND_TRACES, families, &mut draft);
+        let traced = super::super::tracing::of_manager(&tracing(&longest_host()), names::OUTBOUND_TRACES);
         let reports = Reports { log: Logs::of(&log), tracing: Some(traced) };
         let listener =
             super::super::listener::outbound::listener(chains, tls_ports, false, families, 15001, &reports);

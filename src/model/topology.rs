@@ -121,11 +121,6 @@ impl Readiness {
     pub fn is_ready(self) -> bool {
         self == Self::Ready
     }
-
-    /// Whether it gets traffic only where none is ready: it is better to ask it than none.
-    pub fn is_last_resort(self) -> bool {
-        matches!(self, Self::Draining | Self::NodeUnreachable)
-    }
 }
 
 /// A Pod, or a machine without a pod (a MeshWorkload), with its identity and addresses.
@@ -168,6 +163,9 @@ pub struct EndpointSlice {
     pub id: NamespacedName,
     /// The service it belongs to: the label `kubernetes.io/service-name`.
     pub service: ServiceId,
+    /// Whether Kubernetes' own controller makes it from the pods that the service selects. Such a slice says
+    /// of a pod what the pod's conditions say, and each arrives by a watch of its own.
+    pub follows_pods: bool,
     /// Ports, matched to service ports by name.
     pub ports: Vec<SlicePort>,
     /// Addresses.

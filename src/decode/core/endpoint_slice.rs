@@ -14,6 +14,10 @@ use super::{namespaced, port};
 /// The label that names a slice's service.
 const SERVICE_NAME_LABEL: &str = "kubernetes.io/service-name";
 
+/// The label that names the controller of a slice, and its value of Kubernetes' own that follows pods.
+const MANAGED_BY_LABEL: &str = "endpointslice.kubernetes.io/managed-by";
+const FOLLOWS_PODS: &str = "endpointslice-controller.k8s.io";
+
 /// Endpoints of one slice (the API's own limit).
 const MAX_ENDPOINTS: usize = 1_000;
 /// Ports of one slice, and addresses of one endpoint (the API's own limits).
@@ -50,6 +54,8 @@ impl Reader {
 
     fn read(&mut self, id: NamespacedName, slice: &discovery::EndpointSlice) -> Option<EndpointSlice> {
         let service = self.read_service(&id, slice)?;
+        let label = |name: &str| slice.metadata.labels.as_ref().and_then(|labels| labels.get(name));
+        let follows_pods = label(MANAGED_BY_LABEL).is_some_and(|manager| manager == FOLLOWS_PODS);
         let ipv4 = match slice.address_type.as_str() {
             "IPv4" => true,
             "IPv6" => false,
@@ -74,7 +80,7 @@ impl Reader {
             .enumerate()
             .filter_map(|(index, endpoint)| self.read_endpoint(&id, ipv4, index, endpoint))
             .collect();
-        Some(EndpointSlice { id, service, ports, endpoints })
+        Some(EndpointSlice { id, service, follows_pods, ports, endpoints })
     }
 
     fn read_service(&mut self, id: &NamespacedName, slice: &discovery::EndpointSlice) -> Option<ServiceId> {
@@ -216,6 +222,26 @@ mod tests {
             "metadata": {"name": "db-1", "namespace": "shop", "labels": {"kubernetes.io/service-name": "db"}},
             "addressType": address_type, "endpoints": endpoints, "ports": ports,
         })))
+    }
+
+    /// The values are those of `k8s.io/api/discovery/v1`, and of Kubernetes' controllers.
+    #[test]
+    fn a_slice_follows_pods_where_kubernetes_made_it_from_them() {
+        for (manager, follows_pods) in [
+            (Some("endpointslice-controller.k8s.io"), true),
+            (Some("endpointslicemirroring-controller.k8s.io"), false),
+            (Some("example.com/own"), false),
+            (None, false),
+        ] {
+            let mut slice: discovery::EndpointSlice = object(json!({
+                "metadata": {"name": "db-1", "namespace": "shop"}, "addressType": "IPv4", "endpoints": [],
+            }));
+            let labels = slice.metadata.labels.get_or_insert_default();
+            labels.insert(SERVICE_NAME_LABEL.to_owned(), "db".to_owned());
+            labels.extend(manager.map(|manager| (MANAGED_BY_LABEL.to_owned(), manager.to_owned())));
+            let read = read_endpoint_slice(&slice).object.unwrap();
+            assert_eq!(read.follows_pods, follows_pods, "{manager:?}");
+        }
     }
 
     #[test]

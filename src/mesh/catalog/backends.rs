@@ -73,11 +73,29 @@ impl Source {
     }
 }
 
+/// Which endpoints of a port get traffic: the ready ones, or else those of last resort.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Tier {
+    Ready,
+    LastResort,
+}
+
+impl Tier {
+    /// `None` gets no traffic.
+    fn of(readiness: Readiness) -> Option<Self> {
+        match readiness {
+            Readiness::Ready => Some(Self::Ready),
+            Readiness::Draining | Readiness::NodeUnreachable => Some(Self::LastResort),
+            Readiness::NotReady => None,
+        }
+    }
+}
+
 impl Backends {
     /// Computes the backends of `service`.
     ///
     /// Its endpoints are the ready pods it selects, or where there is none for a port, those of last resort
-    /// ([`Readiness::is_last_resort`]). EndpointSlices of the service take precedence, also for readiness,
+    /// ([`Tier`]). EndpointSlices of the service take precedence, also for readiness,
     /// which Kubernetes overrides for `publishNotReadyAddresses`: their author knows more than the selector
     /// says. A machine that names the service is an endpoint beside both, and only so: no selector and no
     /// slice makes it one. A headless service leads to no machine. A service that is over the budget of its
@@ -123,10 +141,12 @@ impl Backends {
                 let slice = slices.filter(|slices| slices.contains(id)).and_then(|_| catalog.slices.get(id));
                 let Some(slice) = slice else { return };
                 let ports = if bare { Vec::new() } else { ports_of(service, slice) };
+                let selected = catalog.index.selected.get(&service.id).filter(|_| slice.follows_pods);
                 for endpoint in &slice.endpoints {
                     for &ip in endpoint.addresses.iter().filter(|ip| only.is_none_or(|only| only == **ip)) {
                         if let Some(workload) = catalog.workload_at(slice, endpoint, ip) {
-                            self.add_slice_endpoint(&ports, endpoint, ip, workload);
+                            let follows = selected.is_some_and(|all| all.contains(&workload.id));
+                            self.add_slice_endpoint(&ports, endpoint, ip, workload, follows);
                         }
                     }
                 }
@@ -152,28 +172,34 @@ impl Backends {
             self.add_target(workload, port, target, ips.clone().filter(|_| !machine));
             if machine || !sliced {
                 for ip in ips.filter(|&ip| has_family(service, ip)) {
-                    self.add_endpoint(workload.readiness, port, ip, target, workload);
+                    self.add_endpoint(Tier::of(workload.readiness), port, ip, target, workload);
                 }
             }
         }
     }
 
+    /// Adds an endpoint of a slice, which `follows` its pod where Kubernetes made it since the service
+    /// selects the pod.
     fn add_slice_endpoint(
         &mut self,
         ports: &[(&ServicePort, u16)],
         endpoint: &SliceEndpoint,
         ip: IpAddr,
         workload: &Workload,
+        follows: bool,
     ) {
         self.add_workload(workload);
-        let readiness = match (endpoint.readiness, workload.readiness) {
+        let tier = match (endpoint.readiness, workload.readiness) {
             // The slice says no more of such a pod than that it is not ready.
-            (Readiness::NotReady, Readiness::NodeUnreachable) => Readiness::NodeUnreachable,
-            (stated, _) => stated,
+            (Readiness::NotReady, Readiness::NodeUnreachable) => Some(Tier::LastResort),
+            // The slice is behind its pod, or the pod that is known is. Where it is so of all pods of a
+            // service, as when nodes are heard of again, a service without endpoints would refuse requests.
+            (Readiness::NotReady, pod) if follows => Tier::of(pod).map(|_| Tier::LastResort),
+            (stated, _) => Tier::of(stated),
         };
         for &(port, target) in ports {
             self.add_target(workload, port, target, [ip]);
-            self.add_endpoint(readiness, port, ip, target, workload);
+            self.add_endpoint(tier, port, ip, target, workload);
         }
     }
 
@@ -195,19 +221,19 @@ impl Backends {
 
     fn add_endpoint(
         &mut self,
-        readiness: Readiness,
+        tier: Option<Tier>,
         port: &ServicePort,
         ip: IpAddr,
         target: u16,
         workload: &Workload,
     ) {
-        let tier = match readiness {
-            ready if ready.is_ready() => &mut self.ready,
-            last if last.is_last_resort() => &mut self.last_resort,
-            _ => return,
+        let endpoints = match tier {
+            Some(Tier::Ready) => &mut self.ready,
+            Some(Tier::LastResort) => &mut self.last_resort,
+            None => return,
         };
         let (workload, service_account) = (workload.id.clone(), workload.service_account.clone());
-        tier.add(port.port, Endpoint { ip, port: target, workload, service_account });
+        endpoints.add(port.port, Endpoint { ip, port: target, workload, service_account });
     }
 
     /// Adds a difference, or what other sources contribute.

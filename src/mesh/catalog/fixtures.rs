@@ -151,6 +151,7 @@ pub(crate) fn slice(id: &str, service: &str, ports: &[(&str, u16)], addresses: &
     EndpointSlice {
         id: id.parse().unwrap(),
         service: service_id(service),
+        follows_pods: false,
         ports: ports.collect(),
         endpoints: addresses.iter().map(endpoint).collect(),
     }

@@ -2,6 +2,7 @@
 
 mod batches;
 mod ingress;
+mod last_resort;
 mod machines;
 
 use std::collections::BTreeSet;
@@ -64,42 +65,6 @@ fn endpoints_are_the_ready_pods_that_match_in_the_services_namespace() {
     };
     assert_eq!(first, expected);
     assert_eq!(catalog.workloads_behind(&service_id("shop/web")).count(), 3, "ready or not");
-}
-
-/// Kubernetes' KEP-1669: a service that all its pods leave at once is served until they end. And a cluster
-/// whose nodes all count as lost is served by their pods.
-#[test]
-fn a_pod_of_last_resort_gets_traffic_only_where_none_is_ready() {
-    for readiness in [Readiness::Draining, Readiness::NodeUnreachable] {
-        let mut catalog = Catalog::of(shop());
-        let last_resort = |id: &str, ip: &str| {
-            let pod = pod(id, "shop/web", "web", ip);
-            Object::from(Workload { readiness, ..pod })
-        };
-        catalog.declare(last_resort("shop/w1", "10.0.0.1"));
-        assert_eq!(endpoints(&catalog, "shop/web", 80), at(&[("10.0.0.2", 80)]));
-        let affected = catalog.declare(last_resort("shop/w2", "10.0.0.2"));
-        assert_eq!(endpoints(&catalog, "shop/web", 80), at(&[("10.0.0.1", 80), ("10.0.0.2", 80)]));
-        assert!(affected.endpoints.contains(&service_id("shop/web")));
-        catalog.declare(Object::from(pod("shop/w3", "shop/web", "web", "10.0.0.3")));
-        assert_eq!(endpoints(&catalog, "shop/web", 80), at(&[("10.0.0.3", 80)]));
-    }
-}
-
-/// A slice says of such a pod that it is not ready, and not why.
-#[test]
-fn a_pod_of_a_lost_node_is_the_last_resort_of_a_slice_too() {
-    let mut catalog = Catalog::of(shop());
-    let mut listed = slice("shop/web-1", "shop/web", &[("p80", 80)], &["10.0.0.1", "10.0.0.2"]);
-    for endpoint in &mut listed.endpoints {
-        endpoint.readiness = Readiness::NotReady;
-    }
-    catalog.declare(Object::EndpointSlice(listed));
-    assert_eq!(endpoints(&catalog, "shop/web", 80), at(&[]), "the author of the slice says so");
-    let lost =
-        Workload { readiness: Readiness::NodeUnreachable, ..pod("shop/w1", "shop/web", "web", "10.0.0.1") };
-    catalog.declare(Object::from(lost));
-    assert_eq!(endpoints(&catalog, "shop/web", 80), at(&[("10.0.0.1", 80)]));
 }
 
 /// The pod's annotation decides, or else the namespace's.

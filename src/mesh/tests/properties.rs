@@ -122,8 +122,9 @@ fn slices() -> impl Strategy<Value = Input> {
     let endpoint = (address, any::<bool>(), prop::option::of(0..3_usize));
     let port =
         (prop::sample::select(vec![None, Some("p80"), Some("p81")]), prop::sample::select(vec![80, 8080]));
-    (namespaced("slice", 2), 0..3_usize, vec(endpoint, 0..3), vec(port, 0..3)).prop_map(
-        |(name, service, endpoints, ports)| {
+    let ports = vec(port, 0..3);
+    (namespaced("slice", 2), 0..3_usize, any::<bool>(), vec(endpoint, 0..3), ports).prop_map(
+        |(name, service, follows_pods, endpoints, ports)| {
             let id: NamespacedName = name.parse().unwrap();
             let (namespace, _) = name.split_once('/').unwrap();
             let endpoint = |(address, ready, pod): (&str, bool, Option<usize>)| SliceEndpoint {
@@ -135,6 +136,7 @@ fn slices() -> impl Strategy<Value = Input> {
             upsert(Object::EndpointSlice(EndpointSlice {
                 id,
                 service: format!("{namespace}/svc{service}").parse().unwrap(),
+                follows_pods,
                 ports: ports.into_iter().map(port).collect(),
                 endpoints: endpoints.into_iter().map(endpoint).collect(),
             }))

@@ -131,7 +131,8 @@ impl Steady {
         assert!(count >= least, "{during}: only {count} requests");
         let logged = || {
             let lines = complete_lines(&self.sidecar);
-            lines.into_iter().filter(|line| line.contains("start_time")).collect::<Vec<_>>()
+            let said = lines.iter().map(|line| received(line).1).filter(|text| text.starts_with('{'));
+            said.map(str::to_owned).collect::<Vec<_>>()
         };
         assert!(
             failed.is_empty(),

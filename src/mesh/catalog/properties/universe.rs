@@ -130,14 +130,14 @@ pub(super) fn proxies() -> Vec<ProxyName> {
 fn a_slice() -> impl Strategy<Value = Object> {
     let which = (select(vec!["a/e1", "a/e2", "b/e1"]), select(&SERVICES[..]));
     let what = (subsequence(&ADDRESSES[..], 0..4), readiness(), proptest::option::of(select(&PODS[..])));
-    (which, what).prop_map(|((id, service), (addresses, readiness, pod))| {
+    (which, what, any::<bool>()).prop_map(|((id, service), (addresses, readiness, pod), follows_pods)| {
         let slice = slice(id, service, &[("p80", 7070), ("p81", 8080)], &addresses);
         let mut endpoints = slice.endpoints.clone();
         if let Some(first) = endpoints.first_mut() {
             first.readiness = readiness;
             first.workload = pod.map(|pod| pod.parse().unwrap());
         }
-        Object::EndpointSlice(EndpointSlice { endpoints, ..slice })
+        Object::EndpointSlice(EndpointSlice { follows_pods, endpoints, ..slice })
     })
 }
 

@@ -19,6 +19,7 @@ mod content;
 mod egress;
 mod reader;
 mod requests;
+mod tls;
 mod tracing;
 
 use std::sync::Arc;

@@ -17,6 +17,7 @@ use crate::http_match::HttpMatch;
 use crate::ingress::IngressChain;
 use crate::rate_limit::LocalRateLimits;
 use crate::sidecar_settings::LocalProxyMode;
+use crate::tls_parameters::TlsParameters;
 use crate::tracing::Tracing;
 
 /// What may reach the workloads of a class.
@@ -40,6 +41,8 @@ pub struct InboundIntent {
     pub access_log: AccessLog,
     /// Where the sidecar reports what it did with requests.
     pub tracing: Option<Declared<Arc<Tracing>>>,
+    /// The TLS that the sidecar accepts; `None` means what it accepts anyway.
+    pub tls: Option<Declared<Arc<TlsParameters>>>,
 }
 
 /// The identities that may use one inbound port.

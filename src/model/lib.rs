@@ -6,7 +6,8 @@
 //! ([`connection_settings`], [`rate_limit`]), what of outside the mesh may be reached ([`egress`]), what is
 //! asked before a request passes ([`external_authorization`]), what is logged ([`access_log`]) and how
 //! ([`log_format`]), what is traced ([`tracing`]), the servers that sidecars call for these
-//! ([`outside_server`]), and what policy means for one identity: its intents, [`outbound_intent`] and
+//! ([`outside_server`]), the TLS that they speak ([`tls_parameters`]), what controllers obey
+//! ([`replica_settings`]), and what policy means for one identity: its intents, [`outbound_intent`] and
 //! [`inbound_intent`]. It knows neither the kinds in which they are declared nor Envoy's configuration.
 
 pub mod access_log;
@@ -24,8 +25,10 @@ pub mod outside_server;
 pub mod quantity;
 pub mod rate_limit;
 pub mod regex;
+pub mod replica_settings;
 pub mod retry_policy;
 pub mod shared;
 pub mod sidecar_settings;
+pub mod tls_parameters;
 pub mod topology;
 pub mod tracing;

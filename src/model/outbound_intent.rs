@@ -17,6 +17,7 @@ use crate::egress::EgressPorts;
 use crate::http_match::HttpMatch;
 use crate::retry_policy::RetryPolicy;
 use crate::shared::Shared;
+use crate::tls_parameters::TlsParameters;
 use crate::tracing::Tracing;
 
 /// The services that an identity may call, each with the identities behind it that it may reach there. The
@@ -51,6 +52,8 @@ pub struct OutboundIntent {
     pub access_log: AccessLog,
     /// Where the sidecar reports what it did with them.
     pub tracing: Option<Declared<Arc<Tracing>>>,
+    /// The TLS with curves that the sidecar offers; `None` means those that it offers anyway.
+    pub tls: Option<Declared<Arc<TlsParameters>>>,
 }
 
 /// Where the calls to one port of a service go.

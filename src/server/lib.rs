@@ -51,6 +51,7 @@ use smc_issuing::renewal::Renewer;
 use smc_issuing::seal::KeyEncryption;
 use smc_issuing::{CaError, Issuer, ProxyCertificates};
 use smc_mesh::translate::{Compiler, Settings};
+use smc_model::replica_settings::ReplicaSettings;
 use smc_raft::Group;
 use smc_xds::served_state::ServedState;
 use thiserror::Error;
@@ -247,6 +248,11 @@ impl Opened {
         GatewayKeeper { ca, group, declared, problems, env }
     }
 
+    /// What replicas obey of the MeshConfig, as it changes.
+    pub fn settings(&self) -> watch::Receiver<ReplicaSettings> {
+        self.replica.settings.subscribe()
+    }
+
     /// What further parts of the replica are made of.
     pub fn parts(&self) -> Parts {
         let issuer = self.replica.issuer();
@@ -348,12 +354,12 @@ fn start_mesh(
     mut source: Box<dyn Source>,
     tasks: &mut Tasks,
 ) -> Published {
-    let Replica { env, group, ca, tls, proxies, metrics, .. } = replica;
+    let Replica { env, group, ca, tls, proxies, settings: obeyed, metrics, .. } = replica;
     let SidecarLimits { stream_duration, request_retries, .. } = config.sidecars;
     let (settings, mesh_namespace) =
         (Settings::new(config.trust_domain.clone()), config.mesh_namespace.clone());
     let compiler = Compiler::new(Settings { mesh_namespace, stream_duration, request_retries, ..settings });
-    let (inputs, published) = Publisher::start(compiler, ca.bundle(), metrics.clone(), tasks);
+    let (inputs, published) = Publisher::start(compiler, ca.bundle(), obeyed.clone(), metrics.clone(), tasks);
     let InputSenders { batches, certificates: issued, bundle } = inputs;
     source.report_to(metrics);
     tasks.spawn_fallible("source", |stopping| source.run(batches, stopping));

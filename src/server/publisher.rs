@@ -14,6 +14,7 @@ use smc_authority::rules::{IngressGateway, WantedCertificates};
 use smc_host::tasks::Tasks;
 use smc_host::timer::until;
 use smc_mesh::translate::{Compiler, Input};
+use smc_model::replica_settings::ReplicaSettings;
 use smc_types::ids::{NamespacedName, ServiceAccountId};
 use smc_types::problem::Problem;
 use smc_xds::served_state::ServedState;
@@ -146,6 +147,7 @@ pub(crate) struct Publisher {
     published: Option<Instant>,
     wanted: watch::Sender<WantedCertificates>,
     gateway: watch::Sender<Option<DeclaredGateway>>,
+    settings: watch::Sender<ReplicaSettings>,
     synced: bool,
     /// When the problems are to be collected, after a change.
     problems_due: Option<Instant>,
@@ -157,19 +159,25 @@ pub(crate) struct Publisher {
 }
 
 impl Publisher {
-    /// Starts the task. `bundle` are the roots trusted now.
+    /// Starts the task. `bundle` are the roots trusted now, and `settings` gets what replicas obey.
     pub(crate) fn start(
         compiler: Compiler,
         bundle: TrustBundle,
+        settings: watch::Sender<ReplicaSettings>,
         metrics: Metrics,
         tasks: &mut Tasks,
     ) -> (InputSenders, Published) {
-        let (publisher, senders, published) = Self::new(compiler, bundle, metrics);
+        let (publisher, senders, published) = Self::new(compiler, bundle, settings, metrics);
         tasks.spawn("publisher", |stopping| publisher.run(stopping));
         (senders, published)
     }
 
-    fn new(compiler: Compiler, bundle: TrustBundle, metrics: Metrics) -> (Self, InputSenders, Published) {
+    fn new(
+        compiler: Compiler,
+        bundle: TrustBundle,
+        settings: watch::Sender<ReplicaSettings>,
+        metrics: Metrics,
+    ) -> (Self, InputSenders, Published) {
         let (batch_sender, batches) = mpsc::channel(BATCH_QUEUE);
         let (certificate_sender, certificates) = mpsc::channel(CERTIFICATE_QUEUE);
         let (bundle_sender, bundle) = watch::channel(bundle);
@@ -188,6 +196,7 @@ impl Publisher {
             published: None,
             wanted: wanted_sender,
             gateway: gateway_sender,
+            settings,
             synced: false,
             problems_due: None,
             mesh_changed: false,
@@ -262,10 +271,13 @@ impl Publisher {
             None => Input::NoCertificate(account),
         }));
         let changed = self.mesh.compiler.apply(inputs);
+        // Before the state: with the first one the replica takes proxies.
+        let obeyed = self.mesh.compiler.catalog().mesh_config().replica;
+        self.settings.send_if_modified(|settings| std::mem::replace(settings, obeyed) != obeyed);
         self.publish(changed, from_sources);
         self.metrics.recomputed(began.elapsed());
         if from_sources {
-            self.want_certificates();
+            self.publish_wants();
             // Later changes do not postpone it: a mesh that never rests would never be reported on.
             self.problems_due.get_or_insert(began + PROBLEMS_DELAY);
             self.mesh_changed = true;
@@ -296,7 +308,7 @@ impl Publisher {
     }
 
     /// Publishes the certificates that the mesh needs, where they have changed.
-    fn want_certificates(&self) {
+    fn publish_wants(&self) {
         let catalog = self.mesh.compiler.catalog();
         let lifetime = catalog.mesh_config().service_cert_validity;
         self.wanted.send_if_modified(|wanted| {
@@ -354,7 +366,8 @@ mod tests {
         let compiler = Compiler::new(Settings::new(TrustDomain::new("cluster.local").unwrap()));
         let metrics = Metrics::new();
         let bundle = TrustBundle { pem: "roots".to_owned() };
-        let (publisher, senders, published) = Publisher::new(compiler, bundle, metrics.clone());
+        let (publisher, senders, published) =
+            Publisher::new(compiler, bundle, watch::Sender::default(), metrics.clone());
         (publisher, senders, published, metrics)
     }
 

@@ -12,8 +12,10 @@ use smc_issuing::group_time::corrected;
 use smc_issuing::seal::KeyEncryption;
 use smc_issuing::tls::ServerTls;
 use smc_issuing::{BuiltinCa, CaSettings, ClockError, Issuer, ProxyCertificates, until_available};
+use smc_model::replica_settings::ReplicaSettings;
 use smc_raft::{Group, ReplicatedLedger};
 use smc_sidecar::bootstrap::Controllers;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::StartError;
@@ -43,6 +45,8 @@ pub(super) struct Replica {
     pub(super) enroller: Enroller,
     /// The connected proxies.
     pub(super) proxies: Proxies,
+    /// What it obeys of the MeshConfig.
+    pub(super) settings: watch::Sender<ReplicaSettings>,
     /// The peers that it refused since they have another CA.
     pub(super) refusals: Refusals,
     pub(super) metrics: Metrics,
@@ -77,9 +81,22 @@ impl Replica {
         let connections = config.sidecars.inbound_connections;
         let enroller = Enroller::new(issuer, Arc::clone(&controllers), connections);
         let metrics = Metrics::new();
-        let proxies = Proxies::new(config.max_connections, metrics.clone());
+        let (settings, obeyed) = watch::channel(ReplicaSettings::default());
+        let proxies = Proxies::new(config.max_connections, obeyed, metrics.clone());
         let refusals = Refusals::default();
-        Ok(Self { env, group, ca, tls, certificates, controllers, enroller, proxies, refusals, metrics })
+        Ok(Self {
+            env,
+            group,
+            ca,
+            tls,
+            certificates,
+            controllers,
+            enroller,
+            proxies,
+            settings,
+            refusals,
+            metrics,
+        })
     }
 
     /// The CA, as those see it that only ask for certificates.

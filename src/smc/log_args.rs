@@ -3,6 +3,7 @@
 //! Owns the formats of log lines, what is logged by default, and the summaries of what is left out.
 
 mod budget;
+mod level;
 mod line;
 
 use std::io::IsTerminal;
@@ -20,6 +21,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
 use budget::{Budgets, LeftOut};
+pub(crate) use level::LevelInForce;
 use line::{Lines, Sources};
 
 /// The format of log lines.
@@ -47,28 +49,29 @@ const SUMMARY_INTERVAL: Duration = Duration::from_secs(10);
 
 impl LogArgs {
     /// Sets up logging to standard error for the whole process. Must be called once.
-    pub fn start_logging(&self) -> Summaries {
+    pub fn start_logging(&self) -> (Summaries, LevelInForce) {
         let budgets = Arc::default();
         let ansi = std::io::stderr().is_terminal();
-        self.subscriber(std::io::stderr, ansi, &budgets).init();
-        Summaries(budgets)
+        let (subscriber, level) = self.subscriber(std::io::stderr, ansi, &budgets);
+        subscriber.init();
+        (Summaries(budgets), level)
     }
 
-    /// A subscriber that writes lines to `writer`.
+    /// A subscriber that writes lines to `writer`, and what changes its level.
     fn subscriber<W>(
         &self,
         writer: W,
         ansi: bool,
         budgets: &Arc<Mutex<Budgets>>,
-    ) -> Box<dyn Subscriber + Send + Sync>
+    ) -> (Box<dyn Subscriber + Send + Sync>, LevelInForce)
     where
         W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
     {
-        let filter = EnvFilter::new(self.log_level.filter());
+        let (filter, level) = LevelInForce::of_flag(self.log_level.clone());
         let registry = tracing_subscriber::registry().with(filter).with(Sources);
         let lines = tracing_subscriber::fmt::layer().with_writer(writer).with_ansi(ansi);
         let (format, budgets) = (self.log_format, Arc::clone(budgets));
-        match format {
+        let subscriber: Box<dyn Subscriber + Send + Sync> = match format {
             LogFormat::Text => Box::new(registry.with(lines.map_event_format(|inner| {
                 // The line is a writer of its own, which knows nothing of a terminal.
                 Lines { inner: inner.with_ansi(ansi), format, budgets }
@@ -77,7 +80,8 @@ impl LogArgs {
                 let lines = lines.json().flatten_event(true);
                 Box::new(registry.with(lines.map_event_format(|inner| Lines { inner, format, budgets })))
             }
-        }
+        };
+        (subscriber, level)
     }
 }
 
@@ -116,6 +120,11 @@ const QUIET: [(&str, &str); 3] = [
 ];
 
 impl LogLevel {
+    /// Whether it has a directive for this target as a whole.
+    fn names(&self, target: &str) -> bool {
+        self.0.split(',').any(|directive| directive.split('=').next().map(str::trim) == Some(target))
+    }
+
     /// The directives, those of the default first.
     fn filter(&self) -> String {
         let quiet = QUIET.iter().filter(|(library, _)| !self.0.contains(library));

@@ -104,11 +104,17 @@ async fn failures_are_logged_and_all_where_a_person_wants_it() {
 }
 
 /// A Telemetry of a namespace with this `spec`.
-fn telemetry(namespace: &str, name: &str, spec: &str) -> String {
+pub(crate) fn telemetry(namespace: &str, name: &str, spec: &str) -> String {
     format!(
         "apiVersion: policy.openservicemesh.io/v1alpha1\nkind: Telemetry\nmetadata: {{name: {name}, namespace: \
          {namespace}}}\nspec: {{{spec}}}\n"
     )
+}
+
+/// The lines in the log of a pod that end with this path: those of a format that ends with it.
+pub(crate) fn requests_as_text(lab: &LabHandle, pod: &str, path: &str) -> Vec<String> {
+    let log = lab.logs(pod, "envoy").unwrap();
+    log.lines().filter(|line| line.ends_with(&format!(" /{path}"))).map(str::to_owned).collect()
 }
 
 /// Asks for a path until the log of a pod has this line; of one in JSON, in any order.

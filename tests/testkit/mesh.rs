@@ -212,6 +212,11 @@ pub fn tracing(field: &Value) -> Input {
     mesh_config_of(json!({"observability": {"tracing": field}}))
 }
 
+/// A MeshConfig with these fields of `sidecar`.
+pub fn sidecar(fields: &Value) -> Input {
+    mesh_config_of(json!({"sidecar": fields}))
+}
+
 fn mesh_config_of(spec: Value) -> Input {
     let name = NamespacedName::new("smc-system", "osm-mesh-config").unwrap();
     upsert(Object::MeshConfig(name.clone(), osm::read_mesh_config(name, spec).object.unwrap()))

@@ -21,6 +21,7 @@ use smc_model::outside_server::{OutsideServer, ServerHost};
 use smc_model::rate_limit::{LocalRateLimits, Rate, RateUnit, RequestLimit, RouteLimit, TOO_MANY_REQUESTS};
 use smc_model::regex::Pattern;
 use smc_model::retry_policy::{RetryCondition, RetryPolicy};
+use smc_model::tls_parameters::{TlsParameters, TlsVersion};
 use smc_model::topology::{
     EndpointSlice, Namespace, Readiness, Service, ServicePort, SessionAffinity, SliceEndpoint, SlicePort,
     TargetPort, Workload,
@@ -259,6 +260,24 @@ pub(crate) fn tracing(host: &str) -> Arc<Tracing> {
 /// The longest name of a host.
 pub(crate) fn longest_host() -> String {
     format!("{}.{}", [&*"x".repeat(62); 3].join("."), "x".repeat(63))
+}
+
+/// All suites and all curves that can be chosen.
+pub(crate) fn all_of_tls() -> Arc<TlsParameters> {
+    let aes = "ECDHE-ECDSA-AES256-GCM-SHA384".to_owned();
+    let others = "[ECDHE-ECDSA-AES128-GCM-SHA256|ECDHE-ECDSA-CHACHA20-POLY1305]".to_owned();
+    Arc::new(TlsParameters {
+        minimum: TlsVersion::Tls12,
+        maximum: TlsVersion::Tls12,
+        cipher_suites: vec![aes, others],
+        curves: vec!["P-521", "P-384", "X25519", "P-256"],
+    })
+}
+
+/// The MeshConfig that chooses all of TLS.
+pub(crate) fn longest_tls() -> Object {
+    let config = MeshConfig { tls: Some(all_of_tls()), ..MeshConfig::default() };
+    Object::MeshConfig(name("smc-system/osm-mesh-config"), config)
 }
 
 /// The MeshConfig by which all requests are reported to the server with the longest name.

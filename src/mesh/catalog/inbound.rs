@@ -7,13 +7,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::Catalog;
-use crate::policy::{self, AUTHORIZATION_BYTES, Estimate, Fit, Opening, Routes, TRACING_BYTES};
+use crate::policy::{self, AUTHORIZATION_BYTES, Estimate, Fit, Opening, Routes, TLS_BYTES, TRACING_BYTES};
 use smc_api::osm::MeshConfig;
 use smc_api::osm::ingress_backend::IngressProtocol;
 use smc_api::smi::{RouteGroup, TcpRoute};
 use smc_model::declared::Declared;
 use smc_model::external_authorization::ExternalAuthorization;
 use smc_model::inbound_intent::{Grant, InboundAccess, InboundIntent};
+use smc_model::tls_parameters::TlsParameters;
 use smc_model::tracing::Tracing;
 use smc_types::ids::{NamespacedName, ServiceAccountId, ServiceId};
 use smc_types::object_ref::{Kind, ObjectRef};
@@ -53,6 +54,11 @@ impl Catalog {
         self.of_mesh_config(|config| config.tracing.as_ref())
     }
 
+    /// The TLS that sidecars speak.
+    pub(super) fn tls(&self) -> Option<Declared<Arc<TlsParameters>>> {
+        self.of_mesh_config(|config| config.tls.as_ref())
+    }
+
     /// A field of the MeshConfig that counts, with its object.
     fn of_mesh_config<T>(&self, field: impl Fn(&MeshConfig) -> Option<&Arc<T>>) -> Option<Declared<Arc<T>>> {
         let (name, config) = self.own_mesh_config()?;
@@ -80,9 +86,13 @@ impl Catalog {
         let asked = config.is_some_and(|config| config.external_authorization.is_some());
         let traced = config.and_then(|config| config.tracing.as_ref());
         let traced = traced.map_or(0, |tracing| TRACING_BYTES + tracing.address_bytes());
-        let each = usize::from(asked) * AUTHORIZATION_BYTES + traced;
-        for port in class.inbound.iter().filter(|port| port.protocol.is_http()) {
-            let settings = port.services.iter().filter_map(|service| self.setting_of(service));
+        let tls = usize::from(config.is_some_and(|config| config.tls.is_some())) * TLS_BYTES;
+        let of_requests = usize::from(asked) * AUTHORIZATION_BYTES + traced;
+        for port in &class.inbound {
+            let http = port.protocol.is_http();
+            let settings =
+                port.services.iter().filter_map(|service| self.setting_of(service)).filter(|_| http);
+            let each = tls + usize::from(http) * of_requests;
             let bytes = settings.map(|setting| setting.rate_limits.bytes()).fold(each, usize::saturating_add);
             estimate.add_limits(port, bytes, 1 + ways.get(port).map_or(0, BTreeSet::len));
         }
@@ -125,6 +135,7 @@ impl Catalog {
             local_proxy_mode: config.local_proxy_mode,
             access_log: self.access_log(class),
             tracing: self.tracing(),
+            tls: self.tls(),
         }
     }
 

@@ -62,7 +62,18 @@ impl OutboundIntents {
         // Not all classes of the identity log alike.
         let access_log = AccessLog::default();
         let tracing = catalog.tracing();
-        OutboundIntent { services, routes, connections, retries, egress, passthrough, access_log, tracing }
+        let tls = catalog.tls().filter(|declared| !declared.what.curves.is_empty());
+        OutboundIntent {
+            services,
+            routes,
+            connections,
+            retries,
+            egress,
+            passthrough,
+            access_log,
+            tracing,
+            tls,
+        }
     }
 
     fn callable(&mut self, catalog: &Catalog, account: &ServiceAccountId) -> Callable {

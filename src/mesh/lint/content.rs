@@ -182,7 +182,11 @@ impl Reader {
             self.fault("leaves the pod in clear text");
         }
         match unpack::<tls::UpstreamTlsContext>(cluster.transport_socket.as_ref())? {
-            Some(context) => self.tls(context.common_tls_context),
+            Some(context) => {
+                let common = context.common_tls_context.unwrap_or_default();
+                self.offered(&common);
+                self.tls(&common);
+            }
             None if in_pod
                 || [PASSTHROUGH_CLUSTER, EXTERNAL_AUTHORIZATION, INBOUND_TRACES, OUTBOUND_TRACES]
                     .contains(&&*cluster.name)
@@ -245,7 +249,9 @@ impl Reader {
             if !context.require_client_certificate.is_some_and(|required| required.value) {
                 self.fault(format!("filter chain {} accepts clients without a certificate", chain.name));
             }
-            self.tls(context.common_tls_context);
+            let common = context.common_tls_context.unwrap_or_default();
+            self.accepted(&common);
+            self.tls(&common);
         } else if client == Client::Others {
             self.fault(format!("filter chain {} accepts clients in clear text", chain.name));
         }
@@ -294,6 +300,7 @@ impl Reader {
         }
         if let Some(context) = context {
             let common = context.common_tls_context.unwrap_or_default();
+            self.accepted(&common);
             let required = context.require_client_certificate.is_some_and(|required| required.value);
             let wanted = if required { INGRESS_VALIDATION } else { OPTIONAL_INGRESS_VALIDATION };
             let checked = validation(&common).map(|name| name.starts_with(wanted));
@@ -336,14 +343,12 @@ impl Reader {
     }
 
     /// The TLS of a connection within the mesh.
-    fn tls(&mut self, context: Option<tls::CommonTlsContext>) {
-        let context = context.unwrap_or_default();
+    fn tls(&mut self, context: &tls::CommonTlsContext) {
         let for_ingress = [INGRESS_VALIDATION, OPTIONAL_INGRESS_VALIDATION];
-        if validation(&context).is_some_and(|name| for_ingress.iter().any(|prefix| name.starts_with(prefix)))
-        {
+        if validation(context).is_some_and(|name| for_ingress.iter().any(|prefix| name.starts_with(prefix))) {
             self.fault("accepts certificates that an ingress may have");
         }
-        self.tls_of(&context);
+        self.tls_of(context);
     }
 
     fn tls_of(&mut self, context: &tls::CommonTlsContext) {

@@ -2,6 +2,7 @@
 
 mod authorization;
 mod logs;
+mod tls_parameters;
 mod tracing;
 
 use envoy_types::pb::envoy::config::cluster::v3::Cluster;
@@ -469,15 +470,21 @@ fn routes_by(manager: &mut HttpConnectionManager, name: &str) {
 /// Changes the validation context of a chain.
 fn validated_by(chain: &mut FilterChain, name: Option<&str>) {
     use tls::common_tls_context::ValidationContextType;
-    let socket = chain.transport_socket.as_mut().unwrap();
-    let Some(transport_socket::ConfigType::TypedConfig(any)) = &mut socket.config_type else {
-        panic!("not typed")
-    };
-    let mut context = tls::DownstreamTlsContext::decode(&*any.value).unwrap();
     let secret =
         |name: &str| tls::SdsSecretConfig { name: name.to_owned(), ..tls::SdsSecretConfig::default() };
-    context.common_tls_context.as_mut().unwrap().validation_context_type =
-        name.map(|name| ValidationContextType::ValidationContextSdsSecretConfig(secret(name)));
+    with_tls(chain.transport_socket.as_mut(), |context: &mut tls::DownstreamTlsContext| {
+        context.common_tls_context.as_mut().unwrap().validation_context_type =
+            name.map(|name| ValidationContextType::ValidationContextSdsSecretConfig(secret(name)));
+    });
+}
+
+/// Changes the TLS of a socket.
+fn with_tls<T: Message + Name + Default>(socket: Option<&mut TransportSocket>, change: impl FnOnce(&mut T)) {
+    let Some(transport_socket::ConfigType::TypedConfig(any)) = &mut socket.unwrap().config_type else {
+        panic!("not typed")
+    };
+    let mut context = T::decode(&*any.value).unwrap();
+    change(&mut context);
     *any = pack_any(context);
 }
 

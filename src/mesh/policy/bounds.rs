@@ -33,6 +33,9 @@ pub const AUTHORIZATION_BYTES: usize = 256;
 /// What a filter chain takes more where requests are traced, beside the collector's address.
 pub const TRACING_BYTES: usize = 384;
 
+/// What a filter chain takes more where the mesh chooses its TLS: all suites and all curves.
+pub const TLS_BYTES: usize = 256;
+
 /// Framing of an RBAC policy, of a permission, of a condition, and of an identity with its trust domain.
 /// Each is above what the translation writes; a test compares.
 const POLICY_BYTES: u64 = 64;
@@ -99,8 +102,8 @@ impl<'a> Estimate<'a> {
         Self { ports, offers: Vec::new(), rules: Vec::new(), ingress: BTreeMap::new() }
     }
 
-    /// Adds what the rate limits of a port, asking a server, and traces take, written out for so many ways
-    /// in. Without room for them the port is closed: what limits comes before what grants.
+    /// Adds what the rate limits of a port, asking a server, traces and TLS take, written out for so many
+    /// ways in. Without room for them the port is closed: what limits comes before what grants.
     pub fn add_limits(&mut self, port: &InboundPort, bytes: usize, ways: usize) {
         if let Ok(place) = self.ports.binary_search_by_key(&port, |(port, _)| port) {
             let sum = &mut self.ports[place].1;

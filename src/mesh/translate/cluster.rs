@@ -29,13 +29,15 @@ use smc_xds::names;
 /// client notices a dead pod.
 const CONNECT_TIMEOUT_SECONDS: i64 = 5;
 
-/// What bounds the calls to a service.
+/// What people declared for the calls to a service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Limits {
+pub(super) struct Limits<'a> {
     /// What it can bear.
     pub(super) connections: ConnectionSettings,
     /// Whether calls are sent again because a person asked for it.
     pub(super) retried: bool,
+    /// The curves that are offered; Envoy's own if none.
+    pub(super) curves: &'a [&'a str],
 }
 
 /// A port of a service: mutual TLS to the addresses in the EDS resource `endpoints`.
@@ -45,7 +47,7 @@ pub(super) fn service(
     protocol: AppProtocol,
     endpoints: &str,
     affinity: SessionAffinity,
-    limits: Limits,
+    limits: Limits<'_>,
 ) -> cluster::Cluster {
     let (lb_policy, lb_config) = affinity::balancer(affinity);
     cluster::Cluster {
@@ -64,7 +66,12 @@ pub(super) fn service(
 
 /// A port of a headless service: mutual TLS to the address and port that the client dialled,
 /// because a client that dials a pod's address means that pod, and Kubernetes translates no port.
-pub(super) fn pod(service: &ServiceId, port: u16, protocol: AppProtocol, limits: Limits) -> cluster::Cluster {
+pub(super) fn pod(
+    service: &ServiceId,
+    port: u16,
+    protocol: AppProtocol,
+    limits: Limits<'_>,
+) -> cluster::Cluster {
     to_sidecars(service, protocol, limits, original_destination(names::pod_cluster(service, port)))
 }
 
@@ -72,7 +79,7 @@ pub(super) fn pod(service: &ServiceId, port: u16, protocol: AppProtocol, limits:
 fn to_sidecars(
     service: &ServiceId,
     protocol: AppProtocol,
-    limits: Limits,
+    limits: Limits<'_>,
     cluster: cluster::Cluster,
 ) -> cluster::Cluster {
     let settings = limits.connections;
@@ -81,7 +88,7 @@ fn to_sidecars(
         ..messages::answer_limits()
     };
     cluster::Cluster {
-        transport_socket: Some(tls::upstream(service)),
+        transport_socket: Some(tls::upstream(service, limits.curves)),
         upstream_connection_options: Some(liveness::of_connections()),
         typed_extension_protocol_options: http_options(protocol, common, liveness::http2())
             .into_iter()
@@ -93,8 +100,8 @@ fn to_sidecars(
 }
 
 /// The limits of a service's port. Each caller's sidecar counts for itself.
-fn breakers(limits: Limits, protocol: AppProtocol) -> cluster::CircuitBreakers {
-    let Limits { connections: settings, retried } = limits;
+fn breakers(limits: Limits<'_>, protocol: AppProtocol) -> cluster::CircuitBreakers {
+    let Limits { connections: settings, retried, .. } = limits;
     let limit = |most: Option<u32>| Some(proto::number(most.unwrap_or(u32::MAX)));
     let mut breakers = self::limits(u32::MAX);
     for threshold in &mut breakers.thresholds {

@@ -108,7 +108,9 @@ pub(super) fn translate(
     let (log, collector) = (&intent.access_log, names::INBOUND_TRACES);
     let traced = intent.tracing.as_ref().filter(|_| chains.iter().any(|chain| chain.protocol.is_http()));
     let reports = Reports::of(log, traced, collector, families, &mut draft, &mut listener_objects);
-    let listener = listener::listener(chains, ingress, families, settings, &reports);
+    listener_objects.extend(intent.tls.as_ref().map(|declared| declared.by.clone()));
+    let tls = intent.tls.as_ref().map(|declared| &*declared.what);
+    let listener = listener::listener(chains, ingress, families, settings, &reports, tls);
     if let Some(listener) = listener {
         draft.add(ResourceType::Listener, names::INBOUND_LISTENER, &listener, &listener_objects);
     }

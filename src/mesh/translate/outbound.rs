@@ -172,14 +172,17 @@ impl Walk<'_> {
     }
 
     /// What bounds the calls to a port of a service, and the objects that its clusters are made of.
-    fn limits(&self, id: &ServiceId, port: &ServicePort) -> (Limits, Objects) {
+    fn limits(&self, id: &ServiceId, port: &ServicePort) -> (Limits<'_>, Objects) {
         let declared = self.intent.connections.get(id);
         let retried = self.retried.get(id).filter(|_| port.protocol.is_http());
         let mut objects = provenance::service(id);
         objects.extend(declared.map(|declared| declared.by.clone()));
         objects.extend(retried.into_iter().flatten().cloned());
+        let tls = self.intent.tls.as_ref();
+        objects.extend(tls.map(|declared| declared.by.clone()));
+        let curves = tls.map_or(&[][..], |declared| &declared.what.curves);
         let connections = declared.map(|declared| declared.what).unwrap_or_default();
-        (Limits { connections, retried: retried.is_some() }, objects)
+        (Limits { connections, retried: retried.is_some(), curves }, objects)
     }
 
     /// The addresses of a service port, by destination port, without those that an earlier service or port

@@ -50,7 +50,8 @@ async fn start_in(env: Env, disk: &MemoryDisk) -> Alone {
     let ready = Arc::new(AtomicBool::new(false));
     let is_ready = Arc::clone(&ready);
     let mut tasks = Tasks::new(CancellationToken::new());
-    let (proxies, metrics) = (Proxies::new(100, Metrics::new()), Metrics::new());
+    let (metrics, settings) = (Metrics::new(), tokio::sync::watch::Sender::default());
+    let proxies = Proxies::new(100, settings.subscribe(), metrics.clone());
     let (problems, refusals) = (Problems::default(), Refusals::default());
     let parts = Parts {
         group: Arc::clone(&group),

@@ -9,6 +9,7 @@ use thiserror::Error;
 use tonic::{Code, Status};
 
 use super::open_stream::StopReason;
+use super::proxies::room::Full;
 use crate::registry::admission::NotAdmitted;
 
 /// The reason why a stream ended.
@@ -38,6 +39,8 @@ pub(super) enum EndReason {
     Stalled,
     #[error(transparent)]
     LimitExceeded(#[from] Excess),
+    #[error(transparent)]
+    Full(#[from] Full),
 }
 
 impl EndReason {
@@ -51,7 +54,17 @@ impl EndReason {
             Self::Released => Some(Status::permission_denied(text)),
             Self::Superseded => Some(Status::aborted(text)),
             Self::Protocol(_) => Some(Status::invalid_argument(text)),
-            Self::Stalled | Self::LimitExceeded(_) => Some(Status::resource_exhausted(text)),
+            Self::Stalled | Self::LimitExceeded(_) | Self::Full(_) => Some(Status::resource_exhausted(text)),
+        }
+    }
+
+    /// Why a stream was refused before it was served, as the metric of refusals names it; `None` if it was
+    /// not refused.
+    pub(super) fn refusal(&self) -> Option<&'static str> {
+        match self {
+            Self::NotAdmitted(refused) => Some(refused.reason()),
+            Self::Full(_) => Some(self.reason()),
+            _ => None,
         }
     }
 
@@ -70,6 +83,7 @@ impl EndReason {
             Self::Protocol(_) => "protocol",
             Self::Stalled => "stalled",
             Self::LimitExceeded(_) => "too_much",
+            Self::Full(_) => "full",
         }
     }
 }

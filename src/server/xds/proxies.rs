@@ -5,6 +5,7 @@
 
 mod ending;
 mod intake;
+pub(super) mod room;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -14,6 +15,7 @@ use std::time::Duration;
 use smc_authority::pki::SerialNumber;
 use smc_host::log_limit::LogLimit;
 use smc_host::sync::lock;
+use smc_model::replica_settings::ReplicaSettings;
 use smc_types::ids::{ProxyName, ProxyUuid, WorkloadId};
 use smc_xds::connections::{ConnectionId, Connections, Excess, Opened, StreamId, TooManyConnections};
 use smc_xds::served_state::ServedState;
@@ -22,6 +24,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
+use super::end_reason::EndReason;
 use super::open_stream::{OpenStream, StopReason};
 use super::overhead::Overhead;
 use super::rate_limit::RateLimit;
@@ -34,6 +37,8 @@ use intake::Intake;
 #[derive(Debug, Clone)]
 pub struct Proxies {
     table: Arc<Mutex<Table>>,
+    /// How many proxies it may serve.
+    settings: watch::Receiver<ReplicaSettings>,
     metrics: Metrics,
     /// Evictions in the log.
     evictions: Arc<LogLimit>,
@@ -112,14 +117,19 @@ impl Table {
 }
 
 impl Proxies {
-    /// An empty table for at most `max_connections` connections.
-    pub(crate) fn new(max_connections: usize, metrics: Metrics) -> Self {
+    /// An empty table for at most `max_connections` connections, and as many proxies as `settings` say.
+    pub(crate) fn new(
+        max_connections: usize,
+        settings: watch::Receiver<ReplicaSettings>,
+        metrics: Metrics,
+    ) -> Self {
         let bounds = Connections::new(max_connections);
         let (connections, streams) = (BTreeMap::new(), BTreeMap::new());
         let allowances = BTreeMap::new();
         let table = Table { bounds, connections, allowances, trust_checked: None, streams };
         Self {
             table: Arc::new(Mutex::new(table)),
+            settings,
             metrics,
             evictions: Arc::default(),
             receiving: Arc::default(),
@@ -231,15 +241,18 @@ impl Proxies {
     }
 
     /// Adds a stream of an admitted proxy, and ends the streams that it supersedes. Dropping the guard
-    /// removes it. `None` if the connection is closed.
+    /// removes it. `None` if the connection is closed. A proxy that has no stream needs room.
     pub(super) fn enter(
         &self,
         connection: &Connection,
         stream: OpenStream,
-    ) -> Result<Option<StreamGuard>, Excess> {
+    ) -> Result<Option<StreamGuard>, EndReason> {
         let proxy = stream.admission.proxy.clone();
         let stream = Arc::new(stream);
         let mut table = lock(&self.table);
+        if !table.streams.contains_key(&proxy) {
+            self.room(&table).check()?;
+        }
         let Some(Opened { stream: id, ended }) = table.bounds.open_stream(connection.id, stream.scope)?
         else {
             return Ok(None);

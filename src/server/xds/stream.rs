@@ -119,11 +119,11 @@ impl Driver {
                 reason
             }
         };
+        if let Some(refusal) = reason.refusal() {
+            self.context.metrics.refused(refusal);
+        }
         match &reason {
-            EndReason::NotAdmitted(refused) => {
-                self.context.metrics.refused(refused.reason());
-                warn!(%reason, "proxy refused");
-            }
+            EndReason::NotAdmitted(_) | EndReason::Full(_) => warn!(%reason, "proxy refused"),
             EndReason::Stalled | EndReason::Protocol(_) | EndReason::Superseded => {
                 warn!(%reason, "stream ended");
             }

@@ -39,7 +39,7 @@ use super::outcome::{Outcome, Verdict};
 use super::replica::ReplicaArgs;
 use super::stateful_set::{InStatefulSet, StatefulSetArgs};
 use super::webhook::WebhookArgs;
-use crate::log_args::LogArgs;
+use crate::log_args::{LevelInForce, LogArgs};
 
 /// Flags of `smc controller`.
 #[derive(Debug, Args)]
@@ -192,7 +192,7 @@ pub(super) async fn run(args: ControllerArgs, env: Env, runtimes: Runtimes<'_>) 
         sidecar_connections,
         request_retries,
     } = args;
-    let summaries = log.start_logging();
+    let (summaries, log_level) = log.start_logging();
     let signals = Signals::new().map_err(ControllerError::Signals)?;
     let _at_latest = end::at_latest(runtimes.probes, drain_limit).map_err(ControllerError::Signals)?;
     let running = CancellationToken::new();
@@ -259,6 +259,7 @@ pub(super) async fn run(args: ControllerArgs, env: Env, runtimes: Runtimes<'_>) 
         webhooks,
         own_pod,
         record,
+        log_level,
     };
     let served = Box::pin(serve(starting, signals, probes, departing.as_ref(), drain_limit)).await;
     if let (Ok(Some(departure)), Some(departing)) = (&served, &departing) {
@@ -313,6 +314,7 @@ struct Starting {
     webhooks: Option<Webhooks>,
     own_pod: Option<OwnPod>,
     record: Option<GroupRecord>,
+    log_level: LevelInForce,
 }
 
 /// Returns why this replica must not go on: its group was replaced, its place was taken, or its pod is
@@ -353,7 +355,7 @@ async fn serve(
     departing: Option<&Departing>,
     drain_limit: Duration,
 ) -> Result<Option<Departure>, Failure> {
-    let Starting { config, env, storage, webhooks, own_pod, record } = starting;
+    let Starting { config, env, storage, webhooks, own_pod, record, log_level } = starting;
     let group = Arc::clone(&storage.group);
     let depart = async || {
         if let Some(departing) = departing {
@@ -394,7 +396,7 @@ async fn serve(
     let opened = Server::open(config, env, storage, shutdown.clone());
     // Some of it waits for the group, which may have lost its majority again.
     let handle = tokio::select! {
-        announced = announced(opened, webhooks, record, starting) => announced?,
+        announced = announced(opened, webhooks, record, starting, log_level) => announced?,
         replaced = &mut replaced => return Err(replaced),
         () = signals.any() => return Ok(depart().await),
     };
@@ -438,8 +440,11 @@ async fn announced(
     webhooks: Option<Webhooks>,
     record: Option<GroupRecord>,
     starting: Option<StartingAdmin>,
+    log_level: LevelInForce,
 ) -> Result<smc_server::Handle, Failure> {
     let mut opened = opened.await?;
+    let settings = opened.settings();
+    opened.tasks().spawn("log level", |stopping| log_level.follow(settings, stopping));
     let gateways = opened.gateway_keeper();
     match webhooks {
         Some(webhooks) => {

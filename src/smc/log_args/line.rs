@@ -177,4 +177,4 @@ fn note<S: Subscriber + for<'a> LookupSpan<'a>>(said: Said, id: &Id, ctx: &Conte
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -44,6 +44,11 @@ const SLOW: Duration = Duration::from_millis(100);
 /// How late a task may run. A later one waits for a processor.
 const LATE: Duration = Duration::from_millis(50);
 
+/// How long a proxy that was granted takes to come, at most. What is granted counts as taken until nothing
+/// has been granted for so long, and thus twice once it has come: where there is hardly room, moves are
+/// slower.
+const COMING: Duration = Duration::from_secs(5);
+
 /// Proxies that are being admitted at once, or wait for their handshake.
 const MAX_ADMITTING: usize = 16;
 
@@ -103,6 +108,8 @@ pub struct Load {
     pub late: Duration,
     /// Proxies that are being admitted, or wait for their handshake.
     pub admitting: usize,
+    /// How many more proxies the replica may serve; `None` means any number.
+    pub room: Option<u64>,
 }
 
 impl Load {
@@ -142,17 +149,28 @@ pub struct Pace {
     credited: Duration,
     /// When the rate changed last.
     changed: Duration,
+    /// Moves that were granted one soon after the other, whose proxies may not have come yet.
+    coming: u64,
+    /// When the last of them was granted.
+    granted_at: Duration,
 }
 
 impl Pace {
     /// The pace of a replica that has taken nothing over yet.
     pub fn new(now: Duration) -> Self {
-        Self { rate: FIRST_RATE, credit: FIRST_RATE * BURST, credited: now, changed: now }
+        Self {
+            rate: FIRST_RATE,
+            credit: FIRST_RATE * BURST,
+            credited: now,
+            changed: now,
+            coming: 0,
+            granted_at: now,
+        }
     }
 
-    /// Grants at most `wanted` moves. In any time of t seconds at most 1,000 (t + 1/20) are granted, and
-    /// none while the replica has no
-    /// processor to spare, admits a crowd, is rejected, or has just opened.
+    /// Grants at most `wanted` moves. In any time of t seconds at most 1,000 (t + 1/20) are granted, no more
+    /// than there is room for, and none while the replica has no processor to spare, admits a crowd, is
+    /// rejected, or has just opened.
     pub fn grant(&mut self, now: Duration, load: &Load, wanted: u64) -> Grant {
         if !load.settling.is_zero() {
             return Grant { granted: 0, retry_after: load.settling };
@@ -171,8 +189,16 @@ impl Pace {
             self.credit = 0;
             return Grant { granted: 0, retry_after: INTERVAL };
         }
-        let granted = wanted.min(self.credit / 1000);
+        if now.saturating_sub(self.granted_at) >= COMING {
+            self.coming = 0;
+        }
+        let room = load.room.map_or(u64::MAX, |room| room.saturating_sub(self.coming));
+        let granted = wanted.min(self.credit / 1000).min(room);
         self.credit -= granted * 1000;
+        if granted > 0 {
+            self.coming = self.coming.saturating_add(granted);
+            self.granted_at = now;
+        }
         Grant { granted, retry_after: INTERVAL / 5 }
     }
 }
@@ -244,6 +270,23 @@ mod tests {
         ] {
             pace.grant(millis(at), &load, 10);
             assert_eq!(pace.rate, rate, "at {at} ms");
+        }
+    }
+
+    #[test]
+    fn no_more_move_than_there_is_room_for() {
+        let mut pace = Pace::new(millis(0));
+        let room = |room| Load { room: Some(room), ..Load::default() };
+        for (at, left, wanted, granted, sentence) in [
+            (1000, 0, 5, 0, "there is none"),
+            (2000, 3, 5, 3, "as many as there is room for"),
+            (2250, 3, 5, 0, "they have not come yet"),
+            (2500, 1, 5, 0, "two of them have come"),
+            (7000, 4, 5, 4, "all had the time to come"),
+            (7250, 9, 2, 2, "less than there is room for"),
+            (7500, 9, 9, 3, "six are coming"),
+        ] {
+            assert_eq!(pace.grant(millis(at), &room(left), wanted).granted, granted, "{at}: {sentence}");
         }
     }
 

@@ -10,8 +10,8 @@ use smc_types::proxy_class::AppProtocol::{Http, Http2, Https, Tcp, TcpServerFirs
 
 use super::{
     Object, SourceEvent, certify, compiler, connection_settings, egress, external_authorization, group,
-    ingress, keeping_callers, mesh_config, namespace, pod, pod_ip_mode, pod_that, retry, service, split,
-    target, tcp, telemetry, tracing, upstream_setting,
+    ingress, keeping_callers, mesh_config, namespace, pod, pod_ip_mode, pod_that, retry, service, sidecar,
+    split, target, tcp, telemetry, tracing, upstream_setting,
 };
 
 /// A mesh, and the pods whose configuration is tested.
@@ -57,7 +57,33 @@ pub fn all() -> Vec<Mesh> {
         what_is_traced(),
         what_is_traced_for_a_collector_at_an_address(),
         what_sidecars_log_in_a_format_of_their_own(),
+        what_tls_is_accepted(),
     ]
+}
+
+/// All suites and all curves.
+fn what_tls_is_accepted() -> Mesh {
+    let office = json!({"kind": "IPRange", "name": "192.0.2.0/24"});
+    let port = json!({"number": 8080, "protocol": "https"});
+    let backend = json!({"name": "b", "port": port, "tls": {"skipClientCertValidation": true}});
+    shop(
+        "what_tls_is_accepted",
+        vec![
+            service("shop/b", "b", &["10.9.0.1"], &[(80, 8080, Http)]),
+            service("shop/db", "db", &["10.9.0.2"], &[(3306, 3306, TcpServerFirst)]),
+            tcp("shop/all", &[]),
+            target("shop/to-b1", "shop/b1", &["shop/a"], &[("TCPRoute", "all")]),
+            target("shop/to-db", "shop/db", &["shop/a"], &[("TCPRoute", "all")]),
+            ingress("shop/way", json!({"backends": [backend], "sources": [office]})),
+            sidecar(&json!({
+                "tlsMaxProtocolVersion": "TLSv1_2",
+                "cipherSuites": [
+                    "[ECDHE-ECDSA-AES128-GCM-SHA256|ECDHE-ECDSA-CHACHA20-POLY1305]", "ECDHE-ECDSA-AES256-GCM-SHA384",
+                ],
+                "ecdhCurves": ["P-521", "P-384", "X25519", "P-256"],
+            })),
+        ],
+    )
 }
 
 /// Two pods of one identity among them.

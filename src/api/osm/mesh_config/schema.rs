@@ -4,6 +4,7 @@ use schemars::JsonSchema;
 use serde_json::Value;
 use smc_authority::ledger::MAX_NAMES;
 
+use super::tls_parameters::{MAX_ENTRIES as MAX_TLS_ENTRIES, MAX_ENTRY as MAX_TLS_ENTRY};
 use super::tracing::MAX_ENDPOINT;
 use crate::schema::resources;
 
@@ -25,7 +26,7 @@ pub struct MeshConfigSpec {
     pub observability: Option<Observability>,
     /// Service certificates.
     pub certificate: Option<Certificate>,
-    /// Open Service Mesh's switches for its own features; none has an effect.
+    /// Open Service Mesh's switches; those of Egress, IngressBackend and Retry are obeyed.
     pub feature_flags: Option<FeatureFlags>,
 }
 
@@ -39,23 +40,29 @@ pub struct Sidecar {
     pub log_level: Option<String>,
     /// Envoy's image.
     pub envoy_image: Option<String>,
-    /// Not obeyed.
+    /// No effect; OSM's.
     pub envoy_windows_image: Option<String>,
     /// The image of the init container.
     pub init_container_image: Option<String>,
-    /// Not obeyed.
+    /// How many sidecars each controller serves at a time; 0 (the default) is no limit.
+    #[schemars(range(min = 0, max = u32::MAX))]
     pub max_data_plane_connections: Option<i64>,
-    /// Not obeyed.
+    /// No effect; OSM's.
     pub config_resync_interval: Option<String>,
     /// What both containers request, and their limits.
     pub resources: Option<Resources>,
-    /// Not obeyed.
+    /// The least version of TLS that sidecars accept: `TLSv1_2` (the default) or `TLSv1_3`.
+    #[schemars(length(max = MAX_WORD))]
     pub tls_min_protocol_version: Option<String>,
-    /// Not obeyed.
+    /// The highest version of TLS that sidecars accept: `TLSv1_2` or `TLSv1_3` (the default).
+    #[schemars(length(max = MAX_WORD))]
     pub tls_max_protocol_version: Option<String>,
-    /// Not obeyed.
+    /// The suites of TLS 1.2 that sidecars accept, as Envoy names them: those with `ECDHE-ECDSA` and GCM or
+    /// POLY1305, which the mesh's certificates can use with HTTP/2. Envoy's own if empty.
+    #[schemars(length(max = MAX_TLS_ENTRIES), inner(length(max = MAX_TLS_ENTRY)))]
     pub cipher_suites: Option<Vec<String>>,
-    /// Not obeyed.
+    /// The curves of sidecars, as Envoy names them; `P-256` is always among them. Envoy's own if empty.
+    #[schemars(length(max = MAX_TLS_ENTRIES), inner(length(max = MAX_TLS_ENTRY)))]
     pub ecdh_curves: Option<Vec<String>>,
     /// Where a sidecar reaches its application: `Localhost` or `PodIP`.
     #[schemars(extend("enum" = ["Localhost", "PodIP"]))]
@@ -92,9 +99,11 @@ pub struct Traffic {
 #[derive(Debug, JsonSchema)]
 #[schemars(rename_all = "camelCase")]
 pub struct Observability {
-    /// Not obeyed.
+    /// What the controllers log: `trace`, `debug`, `warn`, `error`, `fatal`, `panic` or `disabled`. `info`
+    /// leaves it to their flag.
+    #[schemars(length(max = MAX_WORD))]
     pub osm_log_level: Option<String>,
-    /// Not obeyed.
+    /// No effect; OSM's.
     pub enable_debug_server: Option<bool>,
     /// Where sidecars report what they did with each HTTP request.
     pub tracing: Option<Tracing>,
@@ -111,7 +120,7 @@ pub struct Observability {
 pub struct Certificate {
     /// How long a service certificate is valid: a duration from `10s` to `720h`.
     pub service_cert_validity_duration: Option<String>,
-    /// Not obeyed.
+    /// No effect; OSM's.
     pub cert_key_bit_size: Option<i64>,
     /// The certificate of an ingress gateway.
     pub ingress_gateway: Option<IngressGateway>,
@@ -206,23 +215,23 @@ pub struct SecretReference {
     reason = "the names are those of the API"
 )]
 pub struct FeatureFlags {
-    /// Not obeyed.
+    /// No effect; OSM's.
     #[schemars(rename = "enableWASMStats")]
     pub enable_wasm_stats: Option<bool>,
     /// If false, no Egress has effect.
     pub enable_egress_policy: Option<bool>,
-    /// Not obeyed.
+    /// No effect; OSM's.
     pub enable_multicluster_mode: Option<bool>,
-    /// Not obeyed.
+    /// No effect; OSM's.
     pub enable_snapshot_cache_mode: Option<bool>,
-    /// Not obeyed.
+    /// No effect; OSM's.
     pub enable_async_proxy_service_mapping: Option<bool>,
     /// If false, no IngressBackend has effect.
     pub enable_ingress_backend_policy: Option<bool>,
-    /// Not obeyed.
+    /// No effect; OSM's.
     pub enable_envoy_active_health_checks: Option<bool>,
     /// If false, no Retry has effect.
     pub enable_retry_policy: Option<bool>,
-    /// Not obeyed.
+    /// No effect; OSM's.
     pub enable_mesh_root_certificate: Option<bool>,
 }

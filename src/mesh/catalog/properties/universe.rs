@@ -1,14 +1,15 @@
 //! The objects that random meshes consist of.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use proptest::collection::{btree_set, vec};
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 
 use crate::catalog::fixtures::{
-    account, authorization, group, http_rule, ip, limit, machine, name, pod, port, retry, service,
-    service_id, setting, slice, split, target, tcp_route, tcp_rule, telemetry, tracing,
+    account, all_of_tls, authorization, group, http_rule, ip, limit, machine, name, pod, port, retry,
+    service, service_id, setting, slice, split, target, tcp_route, tcp_rule, telemetry, tracing,
 };
 use crate::catalog::{Object, SourceEvent};
 use crate::policy::fixtures::{egress, host, ingress};
@@ -272,8 +273,9 @@ fn an_object() -> impl Strategy<Value = Object> {
     // One may be a service of the mesh.
     let asked = select(vec![None, Some(service_id(SERVICES[0]).fqdn()), Some("opa.example".to_owned())]);
     let traced = select(vec![None, Some(service_id(SERVICES[0]).fqdn()), Some("jaeger.example".to_owned())]);
-    let config = (select(vec!["smc-system", NAMESPACES[0]]), switches, log, asked, traced);
-    let config = config.prop_map(|(namespace, switches, access_log, asked, traced)| {
+    let tls = select(vec![None, Some(all_of_tls()), Some(Arc::default())]);
+    let config = (select(vec!["smc-system", NAMESPACES[0]]), switches, log, asked, traced, tls);
+    let config = config.prop_map(|(namespace, switches, access_log, asked, traced, tls)| {
         let [permissive, egress, ignores_egress, ignores_ingress, ignores_retries] = switches;
         let config = MeshConfig {
             permissive,
@@ -284,6 +286,7 @@ fn an_object() -> impl Strategy<Value = Object> {
             access_log,
             external_authorization: asked.map(|host| authorization(&host)),
             tracing: traced.map(|host| tracing(&host)),
+            tls,
             ..MeshConfig::default()
         };
         Object::MeshConfig(name(&format!("{namespace}/osm-mesh-config")), config)

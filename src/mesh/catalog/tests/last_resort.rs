@@ -46,7 +46,7 @@ fn a_pod_of_a_lost_node_is_the_last_resort_of_a_slice_too() {
 
 /// Where the slice follows the pods, either of the two is behind the other when they differ.
 #[test]
-fn a_slice_that_follows_pods_and_differs_from_its_pod_makes_it_the_last_resort() {
+fn a_pod_is_the_last_resort_where_a_slice_that_follows_it_differs() {
     use Readiness::{Draining, NodeUnreachable, NotReady, Ready};
     for (follows_pods, app, stated, pod_says, alone, beside) in [
         (true, "web", NotReady, Ready, true, false),
@@ -108,7 +108,7 @@ proptest! {
     /// What a node controller and a controller of EndpointSlices say of pods that serve, and the two watches
     /// that bring it, are behind each other by as much as is drawn.
     #[test]
-    fn nodes_that_fall_silent_and_come_back_leave_no_service_without_endpoints(
+    fn nodes_that_come_and_go_leave_no_service_without_endpoints(
         pods in prop_oneof![1..4_usize, Just(40)],
         steps in prop::collection::vec(a_step(), 1..200),
     ) {

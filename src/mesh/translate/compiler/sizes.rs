@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use super::*;
 use crate::catalog::Object;
 use crate::catalog::fixtures::{
-    asking, group, http_rule, limits as rate_limits, namespace, pod, port, service, target, tcp_route,
-    tcp_rule, telemetry, traced,
+    asking, group, http_rule, limits as rate_limits, longest_tls, namespace, pod, port, service, target,
+    tcp_route, tcp_rule, telemetry, traced,
 };
 use crate::policy::fixtures::wide_ingress;
 use crate::policy::{MAX_IDENTITY, MAX_NAMESPACE};
@@ -270,6 +270,23 @@ fn what_servers_are_asked_and_sent_is_estimated_from_above() {
         let (demands, writes) = demand(&compiler);
         let (demanded, wrote) = (demands - demanded, (writes - wrote).saturating_sub(1024));
         assert!(wrote <= demanded && demanded <= 5 * wrote + 1024, "{ports}: {wrote}, {demanded} estimated");
+    }
+}
+
+#[test]
+fn what_tls_takes_is_estimated_from_above() {
+    for ports in [1, 20] {
+        let mut compiler = greedy(2, ports, 1);
+        for (id, tls) in [("shop/clear", None), ("shop/tls", Some((false, 0)))] {
+            compiler.apply([upsert(Object::from(wide_ingress(id, "shop/server", &[8000], 1, tls)))]);
+        }
+        compiler.apply(workload("shop/server", "2.1", &[port(8000, Tcp), port(8001, Http)]));
+        let (demanded, wrote) = demand(&compiler);
+        compiler.apply([upsert(longest_tls())]);
+        let (demands, writes) = demand(&compiler);
+        let (demanded, wrote) = (demands - demanded, writes - wrote);
+        assert!(wrote > 0 && wrote <= demanded, "{ports}: {wrote}, {demanded} estimated");
+        assert!(demanded <= 3 * wrote, "{ports}: {wrote}, {demanded} estimated");
     }
 }
 

@@ -26,6 +26,7 @@ use crate::translate::reports::Reports;
 use crate::translate::route::Destination;
 use crate::translate::settings::Settings;
 use crate::translate::tls::{self, ClientCertificates};
+use smc_model::tls_parameters::TlsParameters;
 use smc_types::proxy_class::AppProtocol;
 use smc_xds::names;
 
@@ -63,15 +64,17 @@ pub(in crate::translate) fn listener(
     families: Families,
     settings: &Settings,
     reports: &Reports,
+    tls: Option<&TlsParameters>,
 ) -> Option<listener::Listener> {
     if chains.is_empty() {
         return None;
     }
+    let accepted = tls.cloned().unwrap_or_default();
     let inspector =
         listener_filter("envoy.filters.listener.tls_inspector", pack_any(TlsInspector::default()));
     Some(listener::Listener {
-        filter_chains: (chains.into_iter().map(|one| chain(one, settings, reports)))
-            .chain(ingress.into_iter().map(|way| ingress_chain(way, settings, reports)))
+        filter_chains: (chains.into_iter().map(|one| chain(one, settings, reports, &accepted)))
+            .chain(ingress.into_iter().map(|way| ingress_chain(way, settings, reports, &accepted)))
             .collect(),
         listener_filters: vec![original_destination(), inspector],
         tcp_keepalive: Some(liveness::tcp_keepalive()),
@@ -79,7 +82,12 @@ pub(in crate::translate) fn listener(
     })
 }
 
-fn chain(chain: Chain, settings: &Settings, reports: &Reports) -> listener::FilterChain {
+fn chain(
+    chain: Chain,
+    settings: &Settings,
+    reports: &Reports,
+    accepted: &TlsParameters,
+) -> listener::FilterChain {
     let name = names::inbound(chain.port, chain.protocol);
     let http = chain.protocol.is_http();
     let (filters, validation) = if http {
@@ -101,16 +109,21 @@ fn chain(chain: Chain, settings: &Settings, reports: &Reports) -> listener::Filt
             ..listener::FilterChainMatch::default()
         }),
         filters,
-        transport_socket: Some(tls::downstream(&validation, http)),
+        transport_socket: Some(tls::downstream(&validation, http, accepted)),
         transport_socket_connect_timeout: Some(proto::seconds(HANDSHAKE_SECONDS)),
         name,
         ..listener::FilterChain::default()
     }
 }
 
-fn ingress_chain(way: IngressWay, settings: &Settings, reports: &Reports) -> listener::FilterChain {
+fn ingress_chain(
+    way: IngressWay,
+    settings: &Settings,
+    reports: &Reports,
+    accepted: &TlsParameters,
+) -> listener::FilterChain {
     let IngressWay { name, port, tls, filters } = way;
-    let socket = tls.as_ref().map(tls::of_ingress);
+    let socket = tls.as_ref().map(|clients| tls::of_ingress(clients, accepted));
     let tls = socket.is_some();
     let protocol = if tls { "tls" } else { "raw_buffer" };
     listener::FilterChain {

@@ -53,6 +53,7 @@ fn intent(limits: Vec<(&str, LocalRateLimits)>) -> InboundIntent {
         local_proxy_mode: LocalProxyMode::Localhost,
         access_log: AccessLog::default(),
         tracing: None,
+        tls: None,
     }
 }
 

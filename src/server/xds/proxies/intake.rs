@@ -92,7 +92,7 @@ impl Proxies {
         let admitting = receiving.admitting.load(Ordering::Relaxed) + receiving.handshakes.waiting();
         let open_for = receiving.open.borrow().map_or(Duration::ZERO, |opened| opened.elapsed());
         let settling = settling(open_for, replicas);
-        let measured = Load { settling, late, admitting, ..Load::default() };
+        let measured = Load { settling, late, admitting, room: self.room_left(), ..Load::default() };
         lock(&receiving.answers).load(receiving.began.elapsed(), measured)
     }
 

@@ -10,7 +10,7 @@ use super::*;
 
 /// What was written.
 #[derive(Clone, Default)]
-struct Written(Arc<Mutex<Vec<u8>>>);
+pub(in crate::log_args) struct Written(pub(in crate::log_args) Arc<Mutex<Vec<u8>>>);
 
 impl io::Write for Written {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
@@ -28,7 +28,7 @@ fn logged(log_format: LogFormat, says: impl FnOnce()) -> (Vec<String>, Vec<LeftO
     let args = LogArgs { log_level: "info".parse().unwrap(), log_format };
     let (written, budgets) = (Written::default(), Arc::default());
     let writer = written.clone();
-    let subscriber = args.subscriber(move || writer.clone(), false, &budgets);
+    let (subscriber, _) = args.subscriber(move || writer.clone(), false, &budgets);
     tracing::subscriber::with_default(subscriber, says);
     let text = String::from_utf8(lock(&written.0).clone()).unwrap();
     assert!(text.is_empty() || text.ends_with('\n'));

@@ -4,6 +4,7 @@ use smc_authority::rules::Admission;
 use smc_types::ids::{ProxyName, ProxyUuid, ServiceAccountId, WorkloadId};
 use smc_types::time::Timestamp;
 use smc_xds::session::{Scope, Variant};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tonic::Code;
 
@@ -48,7 +49,7 @@ fn serial(number: u8) -> SerialNumber {
 }
 
 fn connect(count: u8) -> (Proxies, Vec<Proxy>) {
-    let proxies = Proxies::new(usize::from(count), Metrics::new());
+    let proxies = Proxies::new(usize::from(count), watch::Sender::default().subscribe(), Metrics::new());
     let connected = (0..count).map(|number| Proxy::connect(&proxies, number)).collect();
     (proxies, connected)
 }

@@ -17,7 +17,7 @@ use hyper::body::{Frame, Incoming};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::faults::{Fault, Refusal};
-use super::history::{Held, Key, OWN, Objects};
+use super::history::{Held, Key, Objects};
 use super::random::Random;
 use super::resources::{self, Resource};
 use super::routes::{Place, Route, parameters, route};
@@ -298,7 +298,7 @@ async fn list(
     let more = page.len() > limit;
     let page = &page[..page.len().min(limit)];
     let next = page.last().filter(|_| more).map(|(key, _)| token(at, *key)).unwrap_or_default();
-    if !more && (place.is_none() || place == Some(Place::Known(OWN))) {
+    if !more && Place::is_all_of(place, kind) {
         state.note_listed(kind, Instant::now());
     }
     state.note_sent(at);

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::history::Key;
+use smc_types::kind::{Extent, Kind};
+
+use super::history::{Key, OWN};
 use super::resources::{self, Resource};
 use super::server::Server;
 
@@ -37,6 +39,11 @@ impl Place {
             Some(Self::Known(namespace)) => key.0 == namespace,
             Some(Self::Unknown) => false,
         }
+    }
+
+    /// Whether all objects of a kind that a source reads are in the place.
+    pub(super) fn is_all_of(place: Option<Self>, kind: Kind) -> bool {
+        place.is_none() || kind.spec().extent == Extent::Own && place == Some(Self::Known(OWN))
     }
 }
 

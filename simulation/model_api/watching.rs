@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::faults::{Command, Fault, Refusal};
-use super::history::{Change, Held, Key, OWN};
+use super::history::{Change, Held, Key};
 use super::http::{Refused, cut};
 use super::resources::Resource;
 use super::routes::Place;
@@ -204,7 +204,7 @@ impl Watch {
         self.take_changes(&mut state, read);
         if self.list_ends.is_some_and(|version| read >= version) {
             self.list_ends = None;
-            if self.place.is_none() || self.place == Some(Place::Known(OWN)) {
+            if Place::is_all_of(self.place, kind) {
                 state.note_listed(kind, now);
             }
             state.note_sent(self.after);

@@ -264,7 +264,7 @@ impl Running {
         let mut tasks = JoinSet::new();
         let looker = Discovery {
             reader: reader.clone(),
-            mesh_namespace,
+            mesh_namespace: mesh_namespace.clone(),
             places: places_sender,
             clocks: clocks_sender,
             again: Arc::clone(&look_again),
@@ -285,11 +285,11 @@ impl Running {
             heads: Heads::default(),
         };
         tasks.spawn(probe.run());
-        let metrics_of_kinds = metrics.clone();
         let shared = Shared {
             reader,
             places,
             look_again,
+            mesh_namespace: mesh_namespace.as_str().into(),
             scope,
             epoch,
             reachable: reachable.clone(),
@@ -297,7 +297,7 @@ impl Running {
             streams: Arc::new(AtomicBool::new(true)),
             changes: sender,
             env: env.clone(),
-            metrics: metrics_of_kinds,
+            metrics: metrics.clone(),
         };
         for kind in Kind::ALL.iter().copied() {
             tasks.spawn(Follower::new(kind, shared.clone()).run());

@@ -172,7 +172,8 @@ impl StatusWriter {
             last.written = Some(due.reference.namespace().to_owned());
         }
         let outside = self.outside(&objects.gone).await?;
-        let due = farewells(&mut objects.gone, &outside, last.farewell.as_deref(), self.env.now());
+        let (own, last_one) = (self.namespace.as_str(), last.farewell.as_deref());
+        let due = farewells(&mut objects.gone, &outside, own, last_one, self.env.now());
         let mut round = Round::new(due);
         while let Some(due) = round.next() {
             if self.write(&due, failures).await {
@@ -295,10 +296,9 @@ fn held(
 ) -> Vec<(ObjectRef, Held)> {
     let held = |(reference, object): (ObjectRef, Option<Arc<Object>>)| {
         let ObjectRef::Namespaced(kind, name) = &reference else { return (reference, Held::NotOurs) };
-        let ours = match kind.spec().extent {
-            Extent::Own => name.namespace() == own.as_str(),
-            Extent::Mesh | Extent::Cluster => catalog.monitors(name.namespace()),
-        };
+        let extent = kind.spec().extent;
+        let ours = extent.has_own() && name.namespace() == own.as_str()
+            || extent != Extent::Own && catalog.monitors(name.namespace());
         let held = match object {
             _ if !ours => Held::NotOurs,
             Some(object) if catalog.holds(&object) => Held::Yes,
@@ -327,7 +327,7 @@ mod tests {
     fn an_object_has_a_status_where_the_mesh_reads_its_kind() {
         let own = MeshNamespace::default();
         for kind in Kind::ALL.iter().copied().filter(|kind| kind.spec().custom) {
-            for (namespace, ours) in [(own.as_str(), kind.spec().extent == Extent::Own), ("shop", false)] {
+            for (namespace, ours) in [(own.as_str(), kind.spec().extent.has_own()), ("shop", false)] {
                 let reference = ObjectRef::Namespaced(kind, format!("{namespace}/a").parse().unwrap());
                 let [(_, found)] =
                     held(&Catalog::default(), &own, vec![(reference, None)]).try_into().unwrap();

@@ -37,8 +37,22 @@ pub enum Extent {
     Cluster,
     /// Those in namespaces of the mesh.
     Mesh,
+    /// Those in namespaces of the mesh, and in the control plane's own, where they mean the whole mesh.
+    MeshAndOwn,
     /// Those in the control plane's own namespace.
     Own,
+}
+
+impl Extent {
+    /// Whether objects are read as their namespaces enter the mesh.
+    pub fn follows_namespaces(self) -> bool {
+        matches!(self, Self::Mesh | Self::MeshAndOwn)
+    }
+
+    /// Whether objects in the control plane's own namespace are read, also while it is not of the mesh.
+    pub fn has_own(self) -> bool {
+        matches!(self, Self::Own | Self::MeshAndOwn)
+    }
 }
 
 /// What the objects of a kind that has effect mean to the mesh ([`Kind::effective`]).
@@ -202,7 +216,9 @@ kinds! {
             name: "UpstreamTrafficSetting", plural: "upstreamtrafficsettings", letter: b'Z', ..POLICY
         },
         /// OSM's access logs.
-        Telemetry = KindSpec { name: "Telemetry", plural: "telemetries", letter: b'Y', ..POLICY },
+        Telemetry = KindSpec {
+            name: "Telemetry", plural: "telemetries", extent: Extent::MeshAndOwn, letter: b'Y', ..POLICY
+        },
     }
     // They are checked, and nothing follows from them.
     checked {

@@ -185,6 +185,24 @@ async fn a_telemetry_says_how_the_pods_that_it_selects_log() {
     {
         assert!(problems.contains(words), "{words}: {problems}");
     }
+
+    // One of the control plane's namespace means all that have none of their own.
+    lab.apply("mesh.yaml", &telemetry("smc-system", "mesh", "accessLog: {format: 'M %REQ(:PATH)%'}"))
+        .await
+        .unwrap();
+    logs_line(&lab, "servers/web-v2", "with-both", &line.replace("json\"}", "with-both\"}")).await;
+    lab.remove("all.yaml").await.unwrap();
+    logs_line(&lab, "servers/web-v2", "mesh", "M /mesh").await;
+    // The first one still holds for the other pod, which logs SMC's own fields.
+    eventually("its own Telemetry holds", async || {
+        get(&lab, "clients/alice", "http://web-v1.servers/kept").await;
+        match requests(&lab, "servers/web-v1", "/kept") {
+            found if found.is_empty() => Err("nothing is logged".to_owned()),
+            _ => Ok(()),
+        }
+    })
+    .await;
+    assert_eq!(requests_as_text(&lab, "servers/web-v1", "kept"), Vec::<String>::new());
     lab.stop().await.unwrap();
 }
 

@@ -133,6 +133,7 @@ pub(super) fn is_of_mesh(kind: Kind, key: Key, namespaces: &Published) -> bool {
         Extent::Cluster => true,
         Extent::Own => key.0 == OWN,
         Extent::Mesh => namespaces.contains_key(&(key.0, 0)),
+        Extent::MeshAndOwn => key.0 == OWN || namespaces.contains_key(&(key.0, 0)),
     }
 }
 

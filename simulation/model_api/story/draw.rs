@@ -7,6 +7,7 @@ use smc_types::object_ref::Kind;
 
 use super::{Action, Back, Step, Story};
 use crate::model_api::faults::{Command, Refusal};
+use crate::model_api::history::OWN;
 use crate::model_api::random::Random;
 use crate::model_api::server::{Setup, Streaming};
 
@@ -126,11 +127,12 @@ fn step(random: &Random, themes: &[Theme], namespaces: u16) -> Step {
 
 fn of_theme(random: &Random, theme: Theme, namespaces: u16) -> Action {
     let namespace = || u16::try_from(random.between(1, u64::from(namespaces))).unwrap_or(1);
+    let or_own = |namespace| if random.percent(15) { OWN } else { namespace };
     let kind = || *random.one(Kind::ALL);
     match theme {
         Theme::Namespaces => match random.below(5) {
-            0 | 1 => Action::Enter(namespace()),
-            2 | 3 => Action::Leave(namespace()),
+            0 | 1 => Action::Enter(or_own(namespace())),
+            2 | 3 => Action::Leave(or_own(namespace())),
             _ => Action::Delete(namespace()),
         },
         Theme::Restarts => Action::Restart {

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use smc_types::kind::Extent;
 use smc_types::object_ref::Kind;
 use tokio::time::Instant;
 
@@ -159,6 +158,14 @@ impl World<'_> {
             self.put(Kind::MeshConfig, (OWN, 0), Form::Good);
             return;
         }
+        if random.percent(3) {
+            if random.percent(50) {
+                self.change_of(Kind::Telemetry, OWN, random);
+            } else {
+                self.change_in(OWN, random);
+            }
+            return;
+        }
         let namespace = u16::try_from(random.between(1, u64::from(self.story.namespaces))).unwrap_or(1);
         self.change_in(namespace, random);
     }
@@ -171,6 +178,11 @@ impl World<'_> {
             self.server.put(kind, (namespace, 0), form.unwrap_or(Form::Good));
             return;
         }
+        self.change_of(kind, namespace, random);
+    }
+
+    /// Changes an object of this kind in a namespace.
+    fn change_of(&mut self, kind: Kind, namespace: u16, random: &Random) {
         let object = if kind == Kind::MeshConfig { 0 } else { random.between(1, OBJECTS) };
         let key = (namespace, u16::try_from(object).unwrap_or(1));
         let exists = self.server.state().history.objects(kind).contains_key(&key);
@@ -196,7 +208,7 @@ impl World<'_> {
             };
             (*random.one(&custom), form)
         };
-        let own = kind.spec().extent == Extent::Own && random.percent(50);
+        let own = kind.spec().extent.has_own() && random.percent(50);
         let namespace = if own {
             OWN
         } else {

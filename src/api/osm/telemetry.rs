@@ -36,7 +36,8 @@ const MAX_ATTRIBUTE: usize = 4096;
 #[schemars(rename_all = "camelCase")]
 pub struct TelemetrySpec {
     /// Labels of the pods that are meant, which have all of them; left out, all of the namespace that no
-    /// other Telemetry selects.
+    /// other Telemetry selects. In the namespace of the control plane, pods of all namespaces are meant that
+    /// have no Telemetry of their own.
     #[schemars(default, schema_with = "selector")]
     pub selector: Option<BTreeMap<String, String>>,
     /// The access log of their sidecars.

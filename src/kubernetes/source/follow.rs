@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use smc_decode::kinds;
 use smc_host::env::Env;
-use smc_types::kind::{Extent, Kind};
+use smc_types::kind::Kind;
 use smc_types::object_ref::ObjectRef;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::{Instant, sleep};
@@ -57,6 +57,8 @@ pub(super) struct Shared {
     pub(super) places: watch::Receiver<BTreeMap<Kind, Place>>,
     /// Asks for another look at where kinds are.
     pub(super) look_again: Arc<Notify>,
+    /// The control plane's own namespace.
+    pub(super) mesh_namespace: Arc<str>,
     /// The namespaces of the mesh, once they are known to their end.
     pub(super) scope: watch::Receiver<Option<Arc<Scope>>>,
     /// The number of the order to list everything.
@@ -327,10 +329,20 @@ impl Follower {
         ended.map(|_| ())
     }
 
+    /// The namespaces to read this kind in, where these are of the mesh. The number of the control plane's
+    /// own never changes where it is read whether or not it is of the mesh.
+    fn in_reach(&self, scope: Arc<Scope>) -> Arc<Scope> {
+        let mut reach = scope;
+        if self.kind.spec().extent.has_own() {
+            Arc::make_mut(&mut reach).insert(self.shared.mesh_namespace.to_string(), 0);
+        }
+        reach
+    }
+
     /// The name and version of an object; `None` if it is of no namespace that this kind is read in, or has a
     /// name that no API server accepts.
     fn named(&self, object: &Object) -> Option<(ObjectRef, Version)> {
-        if self.kind.spec().extent == Extent::Mesh && !self.following.contains_key(object.namespace()) {
+        if self.kind.spec().extent.follows_namespaces() && !self.following.contains_key(object.namespace()) {
             return None;
         }
         let reference = kinds::named(self.kind, object.namespace(), object.name()).ok()?;

@@ -10,7 +10,8 @@
 //!   if its version is later than everything that is known of its kind, since a server may repeat
 //!   itself.
 //! - A namespace enters the mesh as one: it is withheld until every kind has been read in it. When it
-//!   leaves, its objects leave with it. Objects of other namespaces are not kept.
+//!   leaves, its objects leave with it. Objects of other namespaces are not kept, but for those in the
+//!   control plane's own that mean the whole mesh: they neither enter nor leave with it.
 //! - Of each kind, the highest version of a change that concerns the mesh is the revision of what is
 //!   sent: the same on every replica that has seen the change.
 //! - Versions that go back mean that the API server went back to an older state. Everything is listed
@@ -388,12 +389,26 @@ impl Store {
 
     /// Whether objects of this name are of the mesh. Of a Namespace, its labels decide.
     fn is_ours(&self, kind: Kind, reference: &ObjectRef) -> bool {
-        match (kind.spec().extent, reference) {
-            (Extent::Cluster, _) => true,
-            (Extent::Own, ObjectRef::Namespaced(_, id)) => id.namespace() == self.mesh_namespace.as_str(),
-            (Extent::Mesh, ObjectRef::Namespaced(_, id)) => self.namespaces.contains(id.namespace()),
-            (_, ObjectRef::Namespace(_)) => false,
+        let extent = kind.spec().extent;
+        match reference {
+            ObjectRef::Namespace(_) => extent == Extent::Cluster,
+            ObjectRef::Namespaced(_, id) => {
+                let of = id.namespace();
+                extent == Extent::Cluster
+                    || self.is_always_read(kind, of)
+                    || extent.follows_namespaces() && self.namespaces.contains(of)
+            }
         }
+    }
+
+    /// Whether objects of this kind are read in a namespace whether or not it is of the mesh.
+    fn is_always_read(&self, kind: Kind, namespace: &str) -> bool {
+        kind.spec().extent.has_own() && namespace == self.mesh_namespace.as_str()
+    }
+
+    /// Whether objects of this kind enter the mesh, and leave it, with this namespace.
+    fn moves_with(&self, kind: Kind, namespace: &str) -> bool {
+        kind.spec().extent.follows_namespaces() && !self.is_always_read(kind, namespace)
     }
 
     /// An object is gone. Returns whether it was held.
@@ -420,7 +435,7 @@ impl Store {
 
     fn enter(&mut self, namespace: &str) {
         let unread = |(kind, collection): (&Kind, &Collection)| {
-            let reads = kind.spec().extent == Extent::Mesh && !matches!(collection.look, Look::Missing(_));
+            let reads = self.moves_with(*kind, namespace) && !matches!(collection.look, Look::Missing(_));
             reads.then_some(*kind)
         };
         let unread = self.kinds.iter().filter_map(unread).collect();
@@ -431,11 +446,14 @@ impl Store {
         if !self.namespaces.leave(namespace) {
             return;
         }
-        self.missing.leave(namespace);
-        let moves = self.share.forget(namespace);
-        self.follow(moves);
-        let kinds: Vec<Kind> = self.kinds.keys().copied().collect();
-        for kind in kinds.into_iter().filter(|kind| kind.spec().extent == Extent::Mesh) {
+        // The control plane's own has no objects but those that are held.
+        if namespace != self.mesh_namespace.as_str() {
+            self.missing.leave(namespace);
+            let moves = self.share.forget(namespace);
+            self.follow(moves);
+        }
+        let leaving = self.kinds.keys().copied().filter(|kind| self.moves_with(*kind, namespace));
+        for kind in leaving.collect::<Vec<_>>() {
             self.remove_where(kind, |of| of == namespace);
         }
     }
@@ -475,11 +493,12 @@ impl Store {
     }
 
     fn is_withheld(&self, reference: &ObjectRef) -> bool {
+        let namespace = reference.namespace();
         let of_mesh = match reference {
             ObjectRef::Namespace(_) => true,
-            ObjectRef::Namespaced(kind, _) => kind.spec().extent == Extent::Mesh,
+            ObjectRef::Namespaced(kind, _) => self.moves_with(*kind, namespace),
         };
-        of_mesh && self.namespaces.withholds(reference.namespace())
+        of_mesh && self.namespaces.withholds(namespace)
     }
 
     /// What leads from what was sent to what is known; `None` if that is no news, or too little is known.

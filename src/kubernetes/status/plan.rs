@@ -12,7 +12,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use smc_api::object::Object;
-use smc_types::kind::Extent;
 use smc_types::object_ref::{Kind, ObjectRef};
 use smc_types::problem::{Problem, Severity};
 use smc_types::text::truncated;
@@ -157,16 +156,19 @@ fn due(
 
 /// The last statuses, at most [`MAX_WRITES`], with the namespaces in turn as in [`plan`]: of objects whose
 /// namespaces left the mesh, and are `outside` of it now. What was written of them says that they are in
-/// effect. Forgets the others that are gone.
+/// effect. Forgets the others that are gone. The control plane's `own` namespace may be in no mesh.
 pub(super) fn farewells(
     gone: &mut BTreeMap<ObjectRef, (Timestamp, Tracked)>,
     outside: &BTreeSet<String>,
+    own: &str,
     last: Option<&str>,
     now: Timestamp,
 ) -> Vec<Write> {
-    // The control plane's namespace may be in no mesh.
-    let has_left =
-        |kind: Kind, namespace: &str| kind.spec().extent == Extent::Mesh && outside.contains(namespace);
+    let has_left = |kind: Kind, namespace: &str| {
+        let extent = kind.spec().extent;
+        let stays = extent.has_own() && namespace == own;
+        extent.follows_namespaces() && !stays && outside.contains(namespace)
+    };
     gone.retain(|reference, (since, tracked)| {
         let ObjectRef::Namespaced(kind, name) = reference else { return false };
         if !has_left(*kind, name.namespace()) {

@@ -92,6 +92,8 @@ pub(super) struct Index {
     pub(super) classes: BTreeMap<ServiceAccountId, BTreeMap<Arc<ProxyClass>, usize>>,
     /// The classes in which a port that the service targets has another protocol for another service, too.
     pub(super) conflicts: BTreeMap<ServiceId, BTreeSet<Arc<ProxyClass>>>,
+    /// The classes whose sidecars log by each Telemetry.
+    pub(super) logging: BTreeMap<NamespacedName, BTreeSet<Arc<ProxyClass>>>,
     /// The accounts with a class, by namespace.
     pub(super) accounts_in: BTreeMap<String, BTreeSet<ServiceAccountId>>,
     /// The namespaces whose workloads accept every identity of the mesh.
@@ -143,6 +145,17 @@ pub(super) fn conflicts(class: &ProxyClass) -> impl Iterator<Item = (&InboundPor
     let neighbours = class.inbound.iter().zip(class.inbound.iter().skip(1));
     let same_port = neighbours.filter(|(one, other)| one.port == other.port);
     same_port.flat_map(|(one, other)| [(one, other), (other, one)])
+}
+
+/// Files a class under the Telemetry that its sidecars log by, or takes it out.
+fn file_logging(
+    logging: &mut BTreeMap<NamespacedName, BTreeSet<Arc<ProxyClass>>>,
+    class: &Arc<ProxyClass>,
+    present: bool,
+) {
+    if let Some(telemetry) = &class.telemetry {
+        set(logging, telemetry.clone(), Arc::clone(class), present);
+    }
 }
 
 /// Adds or removes a class under the services with a port that it has twice.
@@ -391,6 +404,7 @@ impl Index {
                 set(&mut self.accounts_in, account.namespace().to_owned(), account.clone(), true);
                 accounts.insert(account.clone());
                 file_conflicts(&mut self.conflicts, &sidecar.class, true);
+                file_logging(&mut self.logging, &sidecar.class, true);
             }
             *count += 1;
         }
@@ -410,6 +424,7 @@ impl Index {
                         classes.remove(&sidecar.class);
                         accounts.insert(account.clone());
                         file_conflicts(&mut self.conflicts, &sidecar.class, false);
+                        file_logging(&mut self.logging, &sidecar.class, false);
                     }
                 }
                 if classes.is_empty() {

@@ -1,7 +1,9 @@
 //! Telemetries: which holds for a sidecar, and what it logs.
 //!
-//! Owns the precedence. A Telemetry concerns pods of its own namespace alone. One that selects a pod by its
-//! labels comes before those that mean the whole namespace, and of those of one rank the first by name holds.
+//! Owns the precedence. A Telemetry concerns pods of its own namespace. One in the control plane's namespace
+//! concerns the pods of every namespace for which no Telemetry of their own holds. Of the Telemetries of a
+//! namespace, one that selects a pod by its labels comes before those that mean all, and of those of one rank
+//! the first by name holds.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -55,19 +57,32 @@ impl Catalog {
 
     /// The Telemetry that holds for a workload.
     pub(super) fn telemetry_of(&self, workload: &Workload) -> Option<&NamespacedName> {
-        let mut heeded = self.heeded_telemetries(workload.id.namespace());
-        let of_all = heeded.clone().find(|one| one.selector.is_empty());
-        heeded.find(|one| selects(&one.selector, &workload.labels)).or(of_all).map(|one| &one.id)
+        let of = |namespace| {
+            let mut heeded = self.heeded_telemetries(namespace);
+            let of_all = heeded.clone().find(|one| one.selector.is_empty());
+            heeded.find(|one| selects(&one.selector, &workload.labels)).or(of_all).map(|one| &one.id)
+        };
+        of(workload.id.namespace()).or_else(|| of(self.mesh_namespace.as_str()))
     }
 
-    /// The workloads of these Telemetries' namespaces for which another one holds than their class says.
+    /// Whether Telemetries of this namespace concern the pods of every namespace.
+    pub(super) fn logs_for_all(&self, namespace: &str) -> bool {
+        namespace == self.mesh_namespace.as_str()
+    }
+
+    /// The workloads that these Telemetries may concern for which another one holds than their class says.
     pub(super) fn logging_otherwise(&self, telemetries: &BTreeSet<NamespacedName>) -> Vec<WorkloadId> {
+        let mut namespaces: BTreeSet<_> = telemetries.iter().map(NamespacedName::namespace).collect();
+        if namespaces.iter().any(|namespace| self.logs_for_all(namespace)) {
+            namespaces = self.index.workloads_in.keys().map(AsRef::as_ref).collect();
+        }
+        let workloads = namespaces.into_iter().filter_map(|name| self.index.workloads_in.get(name)).flatten();
         let differs = |id: &&WorkloadId| {
             let workload = self.workloads.get(*id);
             let class = self.class(id);
             workload.zip(class).is_some_and(|(one, class)| self.telemetry_of(one) != class.telemetry.as_ref())
         };
-        self.workloads_beside(telemetries).filter(differs).cloned().collect()
+        workloads.filter(differs).cloned().collect()
     }
 
     /// The identities of sidecars that log by one of these Telemetries.
@@ -75,16 +90,8 @@ impl Catalog {
         &self,
         telemetries: &BTreeSet<NamespacedName>,
     ) -> BTreeSet<ServiceAccountId> {
-        let logs =
-            |class: &&Arc<ProxyClass>| class.telemetry.as_ref().is_some_and(|id| telemetries.contains(id));
-        let classes = self.workloads_beside(telemetries).filter_map(|id| self.class(id)).filter(logs);
+        let classes = telemetries.iter().filter_map(|id| self.index.logging.get(id)).flatten();
         classes.map(|class| class.account.clone()).collect()
-    }
-
-    /// The workloads of the namespaces of these Telemetries.
-    fn workloads_beside(&self, telemetries: &BTreeSet<NamespacedName>) -> impl Iterator<Item = &WorkloadId> {
-        let namespaces: BTreeSet<_> = telemetries.iter().map(NamespacedName::namespace).collect();
-        namespaces.into_iter().filter_map(|name| self.index.workloads_in.get(name)).flatten()
     }
 
     /// What the sidecars of a class log. Which requests, its namespace decides, and then the mesh; where
@@ -155,6 +162,33 @@ mod tests {
         );
         catalog.withdraw(Kind::Telemetry, "shop/y");
         assert_eq!(holding(&catalog), some(["shop/z", "shop/z", ""]));
+    }
+
+    #[test]
+    fn one_of_the_control_planes_namespace_holds_where_no_other_does() {
+        let mut catalog = shop();
+        let some = |names: [&str; 3]| names.map(|name| Some(name.to_owned()).filter(|name| !name.is_empty()));
+        catalog.declare(telemetry("smc-system/all", None, Some("%PROTOCOL%")));
+        assert_eq!(holding(&catalog), some(["smc-system/all"; 3]));
+        catalog.declare(telemetry("smc-system/web", Some("web"), None));
+        assert_eq!(holding(&catalog), some(["smc-system/web", "smc-system/all", "smc-system/web"]));
+        catalog.declare(telemetry("shop/web", Some("web"), None));
+        assert_eq!(holding(&catalog), some(["shop/web", "smc-system/all", "smc-system/web"]));
+        assert_eq!(problems(&catalog), Vec::<String>::new());
+
+        let affected = catalog.declare(telemetry("smc-system/all", None, Some("%DURATION%")));
+        assert_eq!(affected.accounts, [account("shop/one")].into());
+        let affected = catalog.declare(telemetry("smc-system/web", Some("web"), Some("%DURATION%")));
+        assert_eq!(affected.accounts, [account("away/one")].into());
+
+        catalog.declare(telemetry("shop/all", None, None));
+        assert_eq!(holding(&catalog), some(["shop/web", "shop/all", "smc-system/web"]));
+        let [problem] = problems(&catalog).try_into().unwrap();
+        assert!(problem.contains("smc-system/all") && problem.contains("holds for no sidecar"), "{problem}");
+        catalog.withdraw(Kind::Telemetry, "shop/all");
+        catalog.withdraw(Kind::Telemetry, "smc-system/web");
+        assert_eq!(holding(&catalog), some(["shop/web", "smc-system/all", "smc-system/all"]));
+        assert_eq!(problems(&catalog), Vec::<String>::new());
     }
 
     /// Machines have no labels.

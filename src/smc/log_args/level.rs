@@ -56,7 +56,7 @@ impl LevelInForce {
 fn filter_of(flag: &Flag, wanted: Option<LogLevel>) -> String {
     let wanted = match wanted {
         None => return flag.filter(),
-        // Nor what is logged of libraries by default.
+        // Without what is logged of libraries by default.
         Some(LogLevel::Off) => return format!("{},off", flag.0),
         Some(wanted) => wanted,
     };

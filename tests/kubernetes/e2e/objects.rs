@@ -47,8 +47,10 @@ async fn refusal(cluster: &Cluster, manifest: &str) -> String {
     if output.success() { String::new() } else { output.stderr }
 }
 
+/// An object of the namespace `shop`, or of the one before a slash.
 async fn get(cluster: &Cluster, resource: &str, name: &str) -> Value {
-    let output = cluster.kubectl(&["get", "-n", "shop", resource, name, "-o", "json"]).await.unwrap();
+    let (namespace, name) = name.split_once('/').unwrap_or(("shop", name));
+    let output = cluster.kubectl(&["get", "-n", namespace, resource, name, "-o", "json"]).await.unwrap();
     assert!(output.success(), "{}", output.stderr);
     serde_json::from_str(&output.stdout).unwrap()
 }
@@ -245,12 +247,23 @@ async fn statuses_say_what_is_in_effect(cluster: &Cluster) {
         let found = all.into_iter().find(|condition| condition["type"] == kind).unwrap_or_default();
         format!("{} {}", found["status"].as_str().unwrap_or("-"), found["reason"].as_str().unwrap_or("-"))
     };
+    // What means the whole mesh is in effect where the control plane is, which is not in the mesh.
+    for namespace in ["smc-system", "elsewhere"] {
+        let made = format!("{{apiVersion: v1, kind: Namespace, metadata: {{name: {namespace}}}}}");
+        assert_eq!(refusal(cluster, &made).await, "");
+        let log = format!(
+            "{{apiVersion: policy.openservicemesh.io/v1alpha1, kind: Telemetry, metadata: {{name: all, \
+             namespace: {namespace}}}, spec: {{accessLog: {{}}}}}}"
+        );
+        assert_eq!(refusal(cluster, &log).await, "");
+    }
     // The splits have no root, so they are not in effect.
     for (resource, name, accepted, programmed) in [
         ("trafficsplits", "canary", "True Accepted", "False NotWhollyInEffect"),
         ("trafficsplits", "quantities", "True Accepted", "False NotWhollyInEffect"),
         ("egresses", "httpbin", "True Accepted", "True Programmed"),
         ("telemetries", "logs", "True AcceptedWithWarnings", "True Programmed"),
+        ("telemetries", "smc-system/all", "True Accepted", "True Programmed"),
         ("retries", "retry", "True Accepted", "True Programmed"),
         // Its status is one that Envoy cannot give.
         ("upstreamtrafficsettings", "httpbin", "True AcceptedWithWarnings", "False NotWhollyInEffect"),
@@ -275,6 +288,7 @@ async fn statuses_say_what_is_in_effect(cluster: &Cluster) {
             .await
             .unwrap_or_else(|e| panic!("{}", e.chain()));
     }
+    assert_eq!(get(cluster, "telemetries", "elsewhere/all").await["status"], Value::Null);
     let shown = cluster.kubectl(&["get", "trafficsplit", "-n", "shop", "canary"]).await.unwrap().stdout;
     assert!(shown.contains("PROGRAMMED") && shown.contains("NotWhollyInEffect"), "{shown}");
     let before = get(cluster, "trafficsplits", "canary").await["metadata"]["resourceVersion"].clone();

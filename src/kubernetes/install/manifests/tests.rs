@@ -171,7 +171,7 @@ fn the_chart_has_the_rights_that_follow_from_the_kinds() {
 fn the_roles_and_the_validator_are_those_of_the_kinds() {
     let objects = by_name(chart_objects(&settings()).unwrap());
     let roles = [
-        ("ClusterRole /smc-controller-smc", [Extent::Cluster, Extent::Mesh].as_slice()),
+        ("ClusterRole /smc-controller-smc", [Extent::Cluster, Extent::Mesh, Extent::MeshAndOwn].as_slice()),
         ("Role smc-system/smc-controller", &[Extent::Own]),
     ];
     for (name, extents) in roles {

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use smc_types::kind::Extent;
 use tokio::time::{Instant, timeout, timeout_at};
 use tracing::{debug, warn};
 
@@ -170,12 +169,12 @@ impl Follower {
         }
     }
 
-    /// The namespaces of the mesh, once they are known; for a kind that is not read by namespace, none.
+    /// The namespaces that are read, once they are known; for a kind that is not read by namespace, none.
     async fn scope(&mut self) -> Result<Arc<Scope>, SourceEnded> {
-        if self.kind.spec().extent != Extent::Mesh {
+        if !self.kind.spec().extent.follows_namespaces() {
             return Ok(Arc::default());
         }
-        let known = self.shared.scope.wait_for(Option::is_some).await.map_err(|_| SourceEnded)?;
-        Ok(known.clone().unwrap_or_default())
+        let known = self.shared.scope.wait_for(Option::is_some).await.map_err(|_| SourceEnded)?.clone();
+        Ok(self.in_reach(known.unwrap_or_default()))
     }
 }

@@ -111,6 +111,7 @@ impl World {
             reader: Reader(Arc::clone(&script) as Arc<dyn ApiServer>),
             places,
             look_again: Arc::default(),
+            mesh_namespace: "own".into(),
             scope: scope_receiver,
             epoch: epoch_receiver,
             reachable,

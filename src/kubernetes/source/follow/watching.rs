@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use smc_types::kind::Extent;
 use tokio::time::{Instant, timeout};
 use tracing::debug;
 
@@ -74,7 +73,7 @@ impl Follower {
             }
             let line = tokio::select! {
                 biased;
-                changed = self.shared.scope.changed(), if self.kind.spec().extent == Extent::Mesh => {
+                changed = self.shared.scope.changed(), if self.kind.spec().extent.follows_namespaces() => {
                     changed.map_err(|_| SourceEnded)?;
                     entered = true;
                     continue;
@@ -130,12 +129,13 @@ impl Follower {
         self.send(change.unwrap_or(Change::Passed(Version::new(object.version())))).await
     }
 
-    /// The namespaces of the mesh in which this kind was not read since they entered.
+    /// The namespaces in reach in which this kind was not read since they entered.
     fn unread(&mut self) -> Vec<(String, u64)> {
-        if self.kind.spec().extent != Extent::Mesh {
+        if !self.kind.spec().extent.follows_namespaces() {
             return Vec::new();
         }
         let Some(scope) = self.shared.scope.borrow_and_update().clone() else { return Vec::new() };
+        let scope = self.in_reach(scope);
         if self.following.iter().any(|(namespace, entry)| scope.get(namespace) != Some(entry)) {
             Arc::make_mut(&mut self.following).retain(|namespace, entry| scope.get(namespace) == Some(entry));
         }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use smc_types::kind::{Extent, Kind};
+use smc_types::kind::Kind;
 use smc_types::object_ref::ObjectRef;
 
 use super::collection::{Look, Read};
@@ -122,15 +122,17 @@ impl Store {
             self.namespaces.set_listed();
         }
         // A namespace that entered since the list began is read by itself.
-        let listed = |namespaces: &Namespaces, namespace: &str| match kind.spec().extent {
-            Extent::Cluster | Extent::Own => true,
-            Extent::Mesh => namespaces.is_unchanged(namespace, scope),
+        let extent = kind.spec().extent;
+        let own = self.mesh_namespace.clone();
+        let listed = |namespaces: &Namespaces, namespace: &str| {
+            let always = extent.has_own() && namespace == own.as_str();
+            always || !extent.follows_namespaces() || namespaces.is_unchanged(namespace, scope)
         };
         if self.take_list(kind, ended, listed) {
             // No list shows the version of a deletion, which is this one at the latest.
             self.latest.raise(kind, ended.version.number());
         }
-        if kind.spec().extent == Extent::Mesh {
+        if extent.follows_namespaces() {
             for namespace in scope.keys() {
                 let admits = listed(&self.namespaces, namespace) && self.namespaces.admit(kind, namespace);
                 self.changed |= admits;

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use smc_types::kind::{Extent, Kind};
+use smc_types::kind::Kind;
 use smc_types::object_ref::ObjectRef;
 use smc_types::problem::Problem;
 
@@ -137,7 +137,7 @@ impl Store {
     }
 
     fn is_readable(&self, kind: Kind) -> bool {
-        let collection = self.kinds.get(&kind).filter(|_| kind.spec().extent == Extent::Mesh);
+        let collection = self.kinds.get(&kind).filter(|_| kind.spec().extent.follows_namespaces());
         collection.is_some_and(|of| of.trouble.is_none() && of.look == Look::Listed)
     }
 

@@ -10,6 +10,7 @@ use crate::source::marks;
 
 mod custom;
 mod model;
+mod own;
 mod restored;
 mod room;
 
@@ -21,9 +22,13 @@ struct Mesh {
     store: Store,
 }
 
-fn store() -> Store {
+fn store_of(kinds: impl Iterator<Item = Kind>) -> Store {
     let rules = Rules::api_server(MeshName::default());
-    Store::new(rules, MeshNamespace::new("own").unwrap(), KINDS.into_iter())
+    Store::new(rules, MeshNamespace::new("own").unwrap(), kinds)
+}
+
+fn store() -> Store {
+    store_of(KINDS.into_iter())
 }
 
 fn ended(version: u64) -> Ended {
@@ -46,6 +51,12 @@ fn config(namespace: &str) -> Value {
         "metadata": {"name": "osm-mesh-config", "namespace": namespace, "resourceVersion": "1"}, "spec": {}})
 }
 
+fn telemetry(namespace: &str, version: u64) -> Value {
+    json!({"apiVersion": "policy.openservicemesh.io/v1alpha1", "kind": "Telemetry",
+        "metadata": {"name": "log", "namespace": namespace, "resourceVersion": version.to_string()},
+        "spec": {"accessLog": {}}})
+}
+
 /// An object as it arrives.
 fn arrived(kind: Kind, object: &Value) -> Arrived {
     let text = |pointer| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
@@ -62,6 +73,11 @@ fn arrived(kind: Kind, object: &Value) -> Arrived {
 impl Mesh {
     fn new() -> Self {
         Self { store: store() }
+    }
+
+    /// With a kind whose objects mean the mesh in the control plane's namespace.
+    fn with_telemetries() -> Self {
+        Self { store: store_of(KINDS.into_iter().chain([Kind::Telemetry])) }
     }
 
     /// After a first look at the namespace `shop` and these accounts.

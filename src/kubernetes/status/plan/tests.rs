@@ -233,23 +233,28 @@ fn an_object_whose_namespace_left_the_mesh_says_so() {
     let config = named(Kind::MeshConfig, "shop/mesh");
     let root = named(Kind::MeshRootCertificate, "shop/root");
     let deleted = named(Kind::TrafficSplit, "other/deleted");
+    let own_log = named(Kind::Telemetry, "own/deleted");
     let mut gone: BTreeMap<_, _> =
-        [split(), config, deleted.clone()].map(|of| (of, (NOW, known.clone()))).into();
+        [split(), config, deleted, own_log].map(|of| (of, (NOW, known.clone()))).into();
     gone.insert(root, (NOW, Tracked { object: None, ..tracked() }));
-    let outside = BTreeSet::from(["shop".to_owned()]);
-    let [write] = farewells(&mut gone, &outside, None, NOW).try_into().unwrap();
+    let outside = BTreeSet::from(["shop".to_owned(), "own".to_owned()]);
+    let [write] = farewells(&mut gone, &outside, "own", None, NOW).try_into().unwrap();
     assert_eq!((&write.reference, &*write.uid), (&split(), "u"));
     let says: Vec<_> = write.status.conditions.iter().map(|c| (&*c.kind, &*c.status, &*c.reason)).collect();
     assert_eq!(says, [(ACCEPTED, "True", ACCEPTED), (PROGRAMMED, "False", "NotInMesh")]);
     let message = "Not in effect: the namespace shop has left the mesh.";
     assert_eq!(write.event, Some(("NotInMesh".to_owned(), message.to_owned())));
     let later = Timestamp(NOW.0 + 60);
-    assert_eq!(farewells(&mut gone, &outside, None, later).len(), 1);
+    assert_eq!(farewells(&mut gone, &outside, "own", None, later).len(), 1);
     assert_eq!(gone.keys().cloned().collect::<Vec<_>>(), [split()], "it waits until it is written");
     let tried = |seconds| Some((later.minus(Duration::from_secs(seconds)), write.status.clone()));
     for (seconds, count) in [(9, 0), (10, 1)] {
         gone.get_mut(&split()).unwrap().1.sent = tried(seconds);
-        assert_eq!(farewells(&mut gone, &outside, None, later).len(), count, "what failed waits for a while");
+        assert_eq!(
+            farewells(&mut gone, &outside, "own", None, later).len(),
+            count,
+            "what failed waits for a while"
+        );
     }
 }
 
@@ -269,6 +274,6 @@ fn a_busy_namespace_keeps_no_other_one_waiting() {
     let writes = plan(&objects, &view, "smc-controller-0", Some("aaa"), NOW);
     assert_eq!((writes.len(), &writes[0].reference), (MAX_WRITES, &split()));
     let outside = BTreeSet::from(["aaa".to_owned(), "shop".to_owned()]);
-    let writes = farewells(&mut gone, &outside, Some("aaa"), NOW);
+    let writes = farewells(&mut gone, &outside, "own", Some("aaa"), NOW);
     assert_eq!((writes.len(), &writes[0].reference), (MAX_WRITES, &split()));
 }

@@ -6,9 +6,11 @@ use smc_types::ids::NamespacedName;
 use smc_types::object_ref::Kind;
 use smc_types::problem::Problem;
 
-/// Policy is about pods and services of its own namespace, so outside of the mesh it has no effect.
+/// Policy is about pods and services of its own namespace, so outside of the mesh it has no effect, but for
+/// what means the whole mesh in the control plane's.
 pub(super) fn check(catalog: &Catalog, kind: Kind, name: &NamespacedName, problems: &mut Vec<Problem>) {
-    if catalog.monitors(name.namespace()) {
+    let means_all = kind.spec().extent.has_own() && catalog.mesh_namespace.as_str() == name.namespace();
+    if means_all || catalog.monitors(name.namespace()) {
         return;
     }
     let message = format!(

@@ -29,7 +29,7 @@ use smc_types::proxy_class::AppProtocol;
 const NAMESPACES: [&str; 2] = ["a", "b"];
 pub(crate) const ACCOUNTS: [&str; 5] = ["a/x", "a/y", "a/z", "b/x", "b/y"];
 pub(crate) const SERVICES: [&str; 5] = ["a/s1", "a/s2", "a/s3", "b/s1", "b/s2"];
-const PODS: [&str; 6] = ["a/p1", "a/p2", "a/p3", "a/p4", "b/p1", "b/p2"];
+const PODS: [&str; 7] = ["a/p1", "a/p2", "a/p3", "a/p4", "b/p1", "b/p2", "smc-system/p1"];
 const MACHINES: [&str; 3] = ["a/m1", "a/p1", "b/m1"];
 const APPS: [&str; 3] = ["one", "two", "three"];
 const ADDRESSES: [&str; 5] = ["10.0.0.1", "10.0.0.2", "10.0.0.3", "fd00::1", "fd00::2"];
@@ -241,13 +241,13 @@ fn a_setting() -> impl Strategy<Value = Object> {
 fn a_telemetry() -> impl Strategy<Value = Object> {
     let app = proptest::option::of(select(&APPS[..]));
     let format = proptest::option::of(select(vec!["%PROTOCOL%", "%DURATION%"]));
-    (select(vec!["a/l1", "a/l2", "a/l3", "b/l1"]), app, format)
+    (select(vec!["a/l1", "a/l2", "a/l3", "b/l1", "smc-system/l1", "smc-system/l2"]), app, format)
         .prop_map(|(id, app, format)| telemetry(id, app, format))
 }
 
 fn an_object() -> impl Strategy<Value = Object> {
     let namespace = (
-        select(&NAMESPACES[..]),
+        select(vec![NAMESPACES[0], NAMESPACES[1], "smc-system"]),
         proptest::bool::weighted(0.8),
         proptest::option::weighted(0.2, any::<bool>()),
         proptest::bool::weighted(0.3),

@@ -1,12 +1,11 @@
 //! Owns an object of every kind that the source reads, as its author would write it.
 
 use serde_json::{Value, json};
-use smc_types::kind::Extent;
 use smc_types::object_ref::Kind;
 
 /// The kinds of the objects in the namespaces of the mesh.
 pub(super) fn in_namespaces() -> impl Iterator<Item = Kind> {
-    Kind::ALL.iter().copied().filter(|kind| kind.spec().extent == Extent::Mesh)
+    Kind::ALL.iter().copied().filter(|kind| kind.spec().extent.follows_namespaces())
 }
 
 /// The name of an object as the source's watcher has it.

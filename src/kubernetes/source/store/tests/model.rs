@@ -14,7 +14,9 @@ enum Step {
     Namespace(usize, Option<bool>),
     /// The account is there, or is gone.
     Account(usize, usize, bool),
-    /// The next events of both kinds arrive.
+    /// The Telemetry of the namespace is there, or is gone.
+    Telemetry(usize, bool),
+    /// The next events of all kinds arrive.
     Deliver,
     /// The latest events arrive once more.
     Repeat(usize),
@@ -28,7 +30,10 @@ enum Step {
     Take,
 }
 
-const NAMESPACES: [&str; 3] = ["a", "b", "c"];
+/// The last is the control plane's own.
+const NAMESPACES: [&str; 3] = ["a", "b", "own"];
+
+const OWN: usize = 2;
 
 /// The cluster: its objects, its history, and how far each watch is.
 #[derive(Default)]
@@ -36,6 +41,7 @@ struct Cluster {
     version: u64,
     namespaces: BTreeMap<usize, (bool, u64)>,
     accounts: BTreeMap<(usize, usize), u64>,
+    telemetries: BTreeMap<usize, u64>,
     history: Vec<(Kind, Change)>,
     delivered: usize,
     /// The namespaces that were listed, by the number of their entry.
@@ -72,6 +78,7 @@ impl Cluster {
                 for account in 0..3 {
                     self.step(&Step::Account(at, account, false), mesh, sent);
                 }
+                self.step(&Step::Telemetry(at, false), mesh, sent);
                 if let Some((ours, _)) = self.namespaces.remove(&at) {
                     self.version += 1;
                     let object = namespace_object(NAMESPACES[at], mesh_name(ours), self.version);
@@ -94,6 +101,21 @@ impl Cluster {
                     self.version += 1;
                     let object = account(&name(at, number), self.version);
                     self.history.push((Kind::ServiceAccount, deleted(Kind::ServiceAccount, &object)));
+                }
+            }
+            Step::Telemetry(at, true) => {
+                if self.namespaces.contains_key(&at) {
+                    self.version += 1;
+                    self.telemetries.insert(at, self.version);
+                    let object = telemetry(NAMESPACES[at], self.version);
+                    self.history.push((Kind::Telemetry, Change::Applied(arrived(Kind::Telemetry, &object))));
+                }
+            }
+            Step::Telemetry(at, false) => {
+                if self.telemetries.remove(&at).is_some() {
+                    self.version += 1;
+                    let object = telemetry(NAMESPACES[at], self.version);
+                    self.history.push((Kind::Telemetry, deleted(Kind::Telemetry, &object)));
                 }
             }
             Step::Deliver => {
@@ -120,6 +142,7 @@ impl Cluster {
                 self.listed = (*mesh.scope()).clone();
                 mesh.list(Kind::ServiceAccount, self.version, &self.accounts(None));
                 mesh.list(Kind::TrafficTarget, self.version, &[]);
+                mesh.list(Kind::Telemetry, self.version, &self.telemetries(None));
                 if !namespaces {
                     list_namespaces(mesh);
                 }
@@ -143,6 +166,11 @@ impl Cluster {
                             &self.accounts(Some(namespace)),
                         );
                         mesh.list_in(Kind::TrafficTarget, namespace, self.version, &[]);
+                        // It is read in the control plane's own without an end.
+                        if namespace != NAMESPACES[OWN] {
+                            let of = self.telemetries(Some(namespace));
+                            mesh.list_in(Kind::Telemetry, namespace, self.version, &of);
+                        }
                         self.listed.insert(namespace.clone(), *entry);
                     }
                 }
@@ -170,6 +198,12 @@ impl Cluster {
         accounts.map(|((at, number), version)| account(&name(*at, *number), *version)).collect()
     }
 
+    fn telemetries(&self, of: Option<&str>) -> Vec<Value> {
+        let telemetries =
+            self.telemetries.iter().filter(|(at, _)| of.is_none_or(|of| NAMESPACES[**at] == of));
+        telemetries.map(|(at, version)| telemetry(NAMESPACES[*at], *version)).collect()
+    }
+
     /// What the mesh has to be.
     fn expected(&self) -> BTreeSet<String> {
         let ours = |at: &usize| self.namespaces.get(at).is_some_and(|(ours, _)| *ours);
@@ -177,7 +211,9 @@ impl Cluster {
         let namespaces = namespaces.map(|(_, name)| format!("Namespace {name}"));
         let accounts = self.accounts.keys().filter(|(at, _)| ours(at));
         let accounts = accounts.map(|(at, number)| format!("ServiceAccount {}", name(*at, *number)));
-        namespaces.chain(accounts).collect()
+        let telemetries = self.telemetries.keys().filter(|at| **at == OWN || ours(at));
+        let telemetries = telemetries.map(|at| format!("Telemetry {}/log", NAMESPACES[*at]));
+        namespaces.chain(accounts).chain(telemetries).collect()
     }
 }
 
@@ -185,6 +221,7 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         3 => (0..3usize, prop::option::weighted(0.8, any::<bool>())).prop_map(|(at, ours)| Step::Namespace(at, ours)),
         5 => (0..3usize, 0..3usize, any::<bool>()).prop_map(|(at, number, there)| Step::Account(at, number, there)),
+        3 => (0..3usize, any::<bool>()).prop_map(|(at, there)| Step::Telemetry(at, there)),
         4 => Just(Step::Deliver),
         2 => (1..6usize).prop_map(Step::Repeat),
         1 => any::<bool>().prop_map(Step::List),
@@ -199,7 +236,7 @@ proptest! {
 
     #[test]
     fn whatever_happens_what_was_sent_becomes_what_there_is(steps in prop::collection::vec(step(), 1..60)) {
-        let (mut cluster, mut mesh, mut sent) = (Cluster::default(), Mesh::new(), BTreeSet::new());
+        let (mut cluster, mut mesh, mut sent) = (Cluster::default(), Mesh::with_telemetries(), BTreeSet::new());
         for kind in [Kind::TrafficTarget, Kind::MeshConfig] {
             mesh.list(kind, 0, &[]);
         }

@@ -129,6 +129,10 @@ fn inline(
     extensions: &BTreeMap<String, TypedExtensionConfig>,
 ) {
     for filter in &mut chain.filters {
+        if let Some(filter::ConfigType::ConfigDiscovery(_)) = &filter.config_type {
+            let config = extensions.get(&filter.name).expect("ECDS name is served").typed_config.clone();
+            filter.config_type = config.map(filter::ConfigType::TypedConfig);
+        }
         let Some(filter::ConfigType::TypedConfig(any)) = filter.config_type.as_mut() else { continue };
         if any.type_url != HttpConnectionManager::type_url() {
             continue;

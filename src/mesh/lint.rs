@@ -17,6 +17,7 @@
 mod access_log;
 mod content;
 mod egress;
+mod limits;
 mod reader;
 mod requests;
 mod tls;

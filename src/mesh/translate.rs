@@ -20,6 +20,7 @@ mod affinity;
 mod allotment;
 mod cluster;
 mod compiler;
+mod connection_limit;
 mod differences;
 mod draft;
 mod egress;

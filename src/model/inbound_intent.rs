@@ -27,7 +27,7 @@ pub struct InboundIntent {
     pub ports: Vec<(InboundPort, InboundAccess)>,
     /// The ways from outside of the mesh to these ports, sorted.
     pub ingress: Vec<IngressChain>,
-    /// How many requests the services of the class's ports can bear over time; none without a limit.
+    /// How many requests and connections the services of its ports can bear over time; none without a limit.
     pub limits: BTreeMap<ServiceId, Declared<Arc<LocalRateLimits>>>,
     /// What is asked before a request reaches the application.
     pub external_authorization: Option<Declared<Arc<ExternalAuthorization>>>,

@@ -1,8 +1,8 @@
 //! How much each sidecar of a service lets in over time.
 //!
-//! Owns the limits of requests, and the bound on what the limits of one service take when they are written
-//! out. Each limit is a token bucket: it is full at first, one request takes one token, and tokens come back
-//! at the rate.
+//! Owns the limits of requests and of connections, and the bound on what the limits of one service take when
+//! they are written out. Each limit is a token bucket: it is full at first, one request or connection takes
+//! one token, and tokens come back at the rate.
 
 use std::time::Duration;
 
@@ -15,6 +15,7 @@ pub const MAX_BYTES: usize = 128 << 10;
 /// What a limit takes beside its path, with the longest names; what a filter for another answer takes, and a
 /// header of it. Each is above what the translation writes; a test compares.
 const LIMIT_BYTES: usize = 512;
+const CONNECTIONS_BYTES: usize = 1024;
 const ANSWER_BYTES: usize = 768;
 const HEADER_BYTES: usize = 64;
 
@@ -24,6 +25,8 @@ pub const TOO_MANY_REQUESTS: u16 = 429;
 /// The limits of one service, each for one of its ports in one sidecar.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct LocalRateLimits {
+    /// Of connections, over whatever protocol.
+    pub connections: Option<Rate>,
     /// Of the requests that no route matches.
     pub requests: Option<RequestLimit>,
     /// Of the requests to some paths. The first that matches takes a request, and the limit above does not
@@ -34,14 +37,24 @@ pub struct LocalRateLimits {
 impl LocalRateLimits {
     /// Whether nothing is limited.
     pub fn is_empty(&self) -> bool {
-        self.requests.is_none() && self.routes.is_empty()
+        self.connections.is_none() && !self.counts_requests()
     }
 
-    /// What the limits take when they are written out once, from above.
-    pub fn bytes(&self) -> usize {
+    /// Whether requests are limited.
+    pub fn counts_requests(&self) -> bool {
+        self.requests.is_some() || !self.routes.is_empty()
+    }
+
+    /// What the limits take when they are written out once for a port, which carries HTTP or does not, from
+    /// above.
+    pub fn bytes(&self, http: bool) -> usize {
+        let connections = self.connections.map_or(0, |_| CONNECTIONS_BYTES);
+        if !http || !self.counts_requests() {
+            return connections;
+        }
         let requests = self.requests.as_ref().map_or(0, RequestLimit::bytes);
         let routes = self.routes.iter().map(RouteLimit::bytes).fold(requests, usize::saturating_add);
-        if self.is_empty() { 0 } else { ANSWER_BYTES + routes }
+        ANSWER_BYTES + connections + routes
     }
 }
 

@@ -162,6 +162,11 @@ pub fn rate_limit(chain: &str, first: &str) -> String {
     format!("rate_limit_{chain}_{first}")
 }
 
+/// A filter that limits the rate of connections to a service on a filter chain.
+pub fn connection_limit(chain: &str, service: &ServiceId) -> String {
+    format!("connection_limit_{chain}_{service}")
+}
+
 /// The filter chain, and the route configuration, of connections from an ingress to a port of the
 /// application.
 pub fn ingress(port: u16, transport: &str) -> String {

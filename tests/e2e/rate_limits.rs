@@ -1,5 +1,5 @@
-//! Tests UpstreamTrafficSettings: how many requests each sidecar of a service lets in over time, which of
-//! them count, and that no edit of other policy gives a caller more.
+//! Tests UpstreamTrafficSettings: how many requests and connections each sidecar of a service lets in over
+//! time, which of them count, and that no edit of other policy gives a caller more.
 
 use std::time::Duration;
 
@@ -8,9 +8,9 @@ use tokio::time::Instant;
 
 use crate::eventually::{eventually, eventually_get};
 use crate::ingress::{GATEWAY, ingress, mesh};
-use crate::mesh::{Mesh, allow, mesh_config, routes, upstream_setting};
+use crate::mesh::{Mesh, allow, any_route, mesh_config, routes, tcp_route, upstream_setting};
 use crate::metrics::counter;
-use crate::start;
+use crate::{hello, start};
 
 const SERVER: &str = "http://web-v1.servers";
 
@@ -207,5 +207,66 @@ async fn what_comes_in_from_outside_is_limited_as_well() {
     // Who is denied is denied, and uses up nothing of the mesh's either.
     let let_in = let_in_until(&lab, "clients/alice", "/", "one").await;
     assert!(let_in >= 5, "{let_in}");
+    lab.stop().await.unwrap();
+}
+
+/// How many connections to the server's port without HTTP are answered, until one is not.
+async fn connections(lab: &LabHandle) -> usize {
+    for count in 0..50 {
+        if hello(lab, "clients/alice", "web-v1.servers:7000").await != "answered" {
+            return count;
+        }
+    }
+    50
+}
+
+fn connection_limit(amount: u32) -> String {
+    let limit = format!("{{connections: {amount}, unit: hour}}");
+    upstream_setting("web-v1", &format!("rateLimit: {{local: {{tcp: {limit}}}}}"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_service_lets_in_so_many_connections_in_a_unit_of_time() {
+    let mesh = Mesh::web()
+        .with("any.yaml", &any_route())
+        .with("lines.yaml", &tcp_route("lines", &[7000]))
+        .with("alice.yaml", &allow("alice", "alice", &["HTTPRouteGroup/any"]))
+        .with("alice-tcp.yaml", &allow("alice-tcp", "alice", &["TCPRoute/lines"]));
+    let lab = start(&mesh).await;
+    let url = format!("{SERVER}/");
+    eventually_get(&lab, "clients/alice", &url, "200").await;
+    assert_eq!(connections(&lab).await, 50);
+    lab.apply("limit.yaml", &connection_limit(10)).await.unwrap();
+    eventually("a connection is refused", async || {
+        if connections(&lab).await < 50 { Ok(()) } else { Err("none".to_owned()) }
+    })
+    .await;
+    assert_eq!(connections(&lab).await, 0);
+    let refused = "local_rate_limit.inbound_7000_tcp.rate_limited";
+    assert!(counter(&lab, "servers/web-v1", refused).await > 0);
+    assert!(lab.logs("servers/web-v1", "envoy").unwrap().contains("URX"), "a refusal is logged");
+
+    // Other policy fills no bucket.
+    lab.apply("bob.yaml", &allow("bob", "bob", &["HTTPRouteGroup/any"])).await.unwrap();
+    eventually_get(&lab, "clients/bob", &url, "200").await;
+    assert_eq!(connections(&lab).await, 0);
+    let of_http = counter(&lab, "servers/web-v1", "local_rate_limit.inbound_8080_http.rate_limited").await;
+    assert_eq!(of_http, 0, "each port has a bucket of its own");
+
+    // Another number is another bucket, which is full.
+    lab.apply("limit.yaml", &connection_limit(20)).await.unwrap();
+    eventually("the larger limit", async || match connections(&lab).await {
+        0 => Err("nothing is let in".to_owned()),
+        20 => Ok(()),
+        other => panic!("{other} are let in"),
+    })
+    .await;
+
+    lab.remove("limit.yaml").await.unwrap();
+    eventually("nothing is refused any more", async || match connections(&lab).await {
+        50 => Ok(()),
+        other => Err(format!("{other}")),
+    })
+    .await;
     lab.stop().await.unwrap();
 }

@@ -1,9 +1,9 @@
 //! `policy.openservicemesh.io` UpstreamTrafficSetting: what a service can bear.
 //!
 //! Owns its fields. A limit that cannot be read is left out: in a cluster the API server refuses it, and the
-//! object stays as it was. One of zero is obeyed, and named, because nothing passes. Limits of the rate of
-//! connections, and those that a rate limit service counts, are checked, and not enforced yet; neither is an
-//! object for a host that is no service of its namespace, which OSM takes for an Egress of the namespace.
+//! object stays as it was. One of zero is obeyed, and named, because nothing passes. Limits that a rate limit
+//! service counts are checked, and not enforced yet; neither is an object for a host that is no service of
+//! its namespace, which OSM takes for an Egress of the namespace.
 
 pub mod global;
 mod request_limit;
@@ -106,7 +106,7 @@ pub struct RateLimit {
 /// Limits that each sidecar counts.
 #[derive(Debug, JsonSchema)]
 pub struct LocalRateLimit {
-    /// Of connections. Not enforced yet.
+    /// Of connections, whatever they carry.
     pub tcp: Option<TcpRate>,
     /// Of requests.
     pub http: Option<HttpRate>,
@@ -185,7 +185,7 @@ pub struct UpstreamTrafficSetting {
     pub host: UpstreamHost,
     /// What each caller's sidecar may ask of it at a time.
     pub connections: ConnectionSettings,
-    /// How many requests each sidecar of it lets in over time.
+    /// How many connections and requests each sidecar of it lets in over time.
     pub rate_limits: Arc<LocalRateLimits>,
     /// The paths of the fields that say something and are not enforced.
     pub not_enforced: BTreeSet<&'static str>,
@@ -229,8 +229,7 @@ fn read(id: &NamespacedName, spec: Node, findings: &mut Findings) -> Option<Upst
     if let Some(mut limit) = section(&mut spec, "rateLimit", findings) {
         if let Some(mut local) = section(&mut limit, "local", findings) {
             if let Some(tcp) = section(&mut local, "tcp", findings) {
-                not_enforced.insert("spec.rateLimit.local.tcp");
-                request_limit::check_connections(tcp, findings);
+                rate_limits.connections = request_limit::of_connections(tcp, findings);
             }
             rate_limits.requests = request_limit::read(&mut local, "http", findings);
             local.finish(findings);
@@ -308,7 +307,7 @@ fn read_route(
 
 /// Leaves out the limits of paths, from the last, that are more than an object may have.
 fn fit(limits: &mut LocalRateLimits, findings: &mut Findings) {
-    let (before, mut bytes) = (limits.routes.len(), limits.bytes());
+    let (before, mut bytes) = (limits.routes.len(), limits.bytes(true));
     while bytes > MAX_BYTES
         && let Some(last) = limits.routes.pop()
     {

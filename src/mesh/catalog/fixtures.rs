@@ -225,7 +225,13 @@ pub(crate) fn limit(id: &str, service: &str, requests: u32, paths: &[&str]) -> O
     let limit = RequestLimit { rate, status: TOO_MANY_REQUESTS, headers: Vec::new() };
     let route = |path: &&str| RouteLimit { path: Pattern::prefix(path).unwrap(), limit: limit.clone() };
     let routes = paths.iter().map(route).collect();
-    limits(id, service, LocalRateLimits { requests: Some(limit), routes })
+    limits(id, service, LocalRateLimits { requests: Some(limit), routes, ..LocalRateLimits::default() })
+}
+
+/// An UpstreamTrafficSetting of a service that lets in so many connections in a minute.
+pub(crate) fn connections(id: &str, service: &str, amount: u32) -> Object {
+    let rate = Rate { amount, unit: RateUnit::Minute, burst: 0 };
+    limits(id, service, LocalRateLimits { connections: Some(rate), ..LocalRateLimits::default() })
 }
 
 /// An UpstreamTrafficSetting of a service with these limits.

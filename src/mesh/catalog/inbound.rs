@@ -90,10 +90,10 @@ impl Catalog {
         let of_requests = usize::from(asked) * AUTHORIZATION_BYTES + traced;
         for port in &class.inbound {
             let http = port.protocol.is_http();
-            let settings =
-                port.services.iter().filter_map(|service| self.setting_of(service)).filter(|_| http);
+            let settings = port.services.iter().filter_map(|service| self.setting_of(service));
             let each = tls + usize::from(http) * of_requests;
-            let bytes = settings.map(|setting| setting.rate_limits.bytes()).fold(each, usize::saturating_add);
+            let bytes =
+                settings.map(|setting| setting.rate_limits.bytes(http)).fold(each, usize::saturating_add);
             estimate.add_limits(port, bytes, 1 + ways.get(port).map_or(0, BTreeSet::len));
         }
         for opening in openings {

@@ -22,6 +22,7 @@ use envoy_types::pb::envoy::r#type::matcher::v3::string_matcher::MatchPattern;
 use envoy_types::pb::google::protobuf::Any;
 use prost::{DecodeError, Message, Name};
 
+use super::limits::CONNECTION_LIMIT;
 use super::reader::{
     Client, EXTERNAL_AUTHORIZATION, INBOUND_TRACES, INGRESS, INGRESS_VALIDATION, OPTIONAL_INGRESS_VALIDATION,
     OUTBOUND_TRACES, Reader, names_identities, wrapped,
@@ -82,7 +83,9 @@ impl Reader {
     /// stand in no other's place.
     fn extension_config(&mut self, extension: TypedExtensionConfig) -> Result<String, DecodeError> {
         let config = extension.typed_config.unwrap_or_default();
-        if extension.name == EXTERNAL_AUTHORIZATION {
+        if extension.name.starts_with(CONNECTION_LIMIT) {
+            self.connection_limit(&config)?;
+        } else if extension.name == EXTERNAL_AUTHORIZATION {
             if config.type_url == ExtAuthz::type_url() {
                 self.authorization(&ExtAuthz::decode(&*config.value)?);
             } else {
@@ -255,11 +258,12 @@ impl Reader {
         } else if client == Client::Others {
             self.fault(format!("filter chain {} accepts clients in clear text", chain.name));
         }
-        if chain.filters.is_empty() {
+        let filters = self.after_limits(chain, client);
+        if filters.is_empty() {
             self.fault(format!("filter chain {} has no filter", chain.name));
         }
         let mut authorised = client != Client::Others;
-        for filter in &chain.filters {
+        for filter in filters {
             let Some(filter::ConfigType::TypedConfig(config)) = &filter.config_type else { continue };
             if config.type_url == HttpConnectionManager::type_url() {
                 let manager = HttpConnectionManager::decode(&*config.value)?;
@@ -313,7 +317,7 @@ impl Reader {
                 self.certificates(&common);
             }
         }
-        let [filter] = &chain.filters[..] else {
+        let [filter] = self.after_limits(chain, Client::Ingress) else {
             self.fault(format!("filter chain {} has other filters than one for HTTP", chain.name));
             return Ok(());
         };

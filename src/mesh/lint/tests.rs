@@ -1,6 +1,7 @@
 //! Breaks each rule once, in an otherwise valid snapshot.
 
 mod authorization;
+mod limits;
 mod logs;
 mod tls_parameters;
 mod tracing;
@@ -79,6 +80,7 @@ fn sound() -> View {
         target("shop/to-a", "shop/a", &["shop/b"], &grants),
         target("shop/to-b", "shop/b", &["shop/a"], &grants),
         Object::from(opened_to_ingress()),
+        fixtures::connections("shop/connections", "shop/b", 100),
         let_out("by-name", None),
         let_out("by-network", Some(&["192.0.2.0/24"])),
         Object::MeshConfig(
@@ -267,7 +269,7 @@ fn no_request_reaches_the_application_unauthorised() {
     ] {
         assert!(found.contains("HTTP"), "{found:?}");
     }
-    let found = inbound(|chain| drop(chain.filters.remove(0)), "inbound_90_tcp");
+    let found = inbound(|chain| drop(chain.filters.remove(1)), "inbound_90_tcp");
     assert!(found.contains("authorised"), "{found:?}");
 }
 

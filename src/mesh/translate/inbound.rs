@@ -4,10 +4,12 @@
 
 use std::collections::BTreeSet;
 
+use envoy_types::pb::envoy::config::cluster::v3::Cluster;
 use envoy_types::pb::envoy::extensions::filters::http::local_ratelimit::v3::LocalRateLimit;
 use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::HttpFilter;
 use prost::Name;
 
+use super::connection_limit::ConnectionLimits;
 use super::draft::{Draft, Part};
 use super::intern::Interner;
 use super::listener::inbound::{self as listener, Chain, IngressWay};
@@ -66,13 +68,12 @@ pub(super) fn translate(
         let beside_ingress = intent.ingress.iter().any(by_tls);
         let Some(server_names) = server_names(class, port, beside_ingress, &mut draft) else { continue };
         let name = names::local_cluster(port.port, port.protocol);
-        let local = match intent.local_proxy_mode {
-            LocalProxyMode::Localhost => cluster::local(port.port, port.protocol, families.loopback()),
-            LocalProxyMode::PodIp => cluster::own_address(port.port, port.protocol),
-        };
-        let mut objects = provenance::services(port);
-        draft.add(ResourceType::Cluster, &name, &local, &objects);
+        let services = provenance::services(port);
+        let mut objects = services.clone();
+        draft.add(ResourceType::Cluster, &name, &local(intent, port, families), &objects);
         listener_objects.extend(objects.iter().cloned());
+        let connections = ConnectionLimits::new(port, &server_names, intent);
+        listener_objects.append(&mut connections.objects());
         let limits = PortLimits::new(port, intent);
         objects.extend(limits.objects().iter().cloned());
         objects.append(&mut provenance::access(access));
@@ -91,16 +92,19 @@ pub(super) fn translate(
         }
         let rules = Rules::connection(access, settings);
         let chain = names::inbound(port.port, port.protocol);
+        let connection_filters = connections.filters(&chain, &mut draft);
         let mut filters = add_limits(&limits, Caller::Mesh, &chain, &mut draft);
         filters.extend(asked.clone());
-        chains.push(Chain { server_names, rules, filters, port: port.port, protocol: port.protocol });
-        let ways = intent.ingress.iter().filter(|way| (way.port, way.protocol) == (port.port, port.protocol));
+        let (port, protocol) = (port.port, port.protocol);
+        chains.push(Chain { port, protocol, server_names, connection_filters, rules, filters });
+        let ways = intent.ingress.iter().filter(|way| (way.port, way.protocol) == (port, protocol));
         for way in ways {
-            let mut objects = provenance::services(port);
+            let mut objects = services.clone();
             objects.append(&mut provenance::ingress(way));
             listener_objects.extend(objects.iter().cloned());
             objects.extend(limits.objects().iter().cloned());
             let mut way = open_to_ingress(way, &limits, &objects, bundle, &mut draft);
+            way.connection_filters = connections.filters(&way.name, &mut draft);
             way.filters.extend(asked.clone());
             ingress.push(way);
         }
@@ -115,12 +119,24 @@ pub(super) fn translate(
         draft.add(ResourceType::Listener, names::INBOUND_LISTENER, &listener, &listener_objects);
     }
     if let Some(port) = settings.prometheus_port {
-        let none = Objects::new();
-        let statistics = statistics::listener(port, families);
-        draft.add(ResourceType::Cluster, names::ADMIN_CLUSTER, &cluster::admin(), &none);
-        draft.add(ResourceType::Listener, names::PROMETHEUS_LISTENER, &statistics, &none);
+        add_statistics(port, families, &mut draft);
     }
     draft.finish()
+}
+
+/// The cluster of the application.
+fn local(intent: &InboundIntent, port: &InboundPort, families: Families) -> Cluster {
+    match intent.local_proxy_mode {
+        LocalProxyMode::Localhost => cluster::local(port.port, port.protocol, families.loopback()),
+        LocalProxyMode::PodIp => cluster::own_address(port.port, port.protocol),
+    }
+}
+
+fn add_statistics(port: u16, families: Families, draft: &mut Draft<'_>) {
+    let none = Objects::new();
+    let statistics = statistics::listener(port, families);
+    draft.add(ResourceType::Cluster, names::ADMIN_CLUSTER, &cluster::admin(), &none);
+    draft.add(ResourceType::Listener, names::PROMETHEUS_LISTENER, &statistics, &none);
 }
 
 /// Adds the configurations of the filters that limit requests on a chain, and returns the filters.
@@ -154,7 +170,7 @@ fn open_to_ingress(
     let routes = route::inbound(&name, local, Rules::ingress(&chain.grants), limits);
     draft.add(ResourceType::Route, &name, &routes, objects);
     let filters = add_limits(limits, Caller::Ingress, &name, draft);
-    IngressWay { name, port: chain.port, tls, filters }
+    IngressWay { name, port: chain.port, tls, connection_filters: Vec::new(), filters }
 }
 
 /// How the certificates of an ingress are checked, whose secret is added.

@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use envoy_types::pb::envoy::config::core::v3 as core;
+use envoy_types::pb::envoy::config::listener::v3 as listener;
 use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::{
     HttpFilter, http_filter,
 };
@@ -61,15 +62,24 @@ fn ads_within(timeout: i64) -> core::ConfigSource {
 
 /// A filter whose configuration comes by itself. Its chain waits for it, and takes no connection without.
 pub(super) fn discovered_filter(name: String, type_url: String) -> HttpFilter {
-    let source = core::ExtensionConfigSource {
+    HttpFilter {
+        name,
+        config_type: Some(http_filter::ConfigType::ConfigDiscovery(discovered(type_url))),
+        ..HttpFilter::default()
+    }
+}
+
+/// The same, for a filter of connections.
+pub(super) fn discovered_network_filter(name: String, type_url: String) -> listener::Filter {
+    let config_type = listener::filter::ConfigType::ConfigDiscovery(discovered(type_url));
+    listener::Filter { name, config_type: Some(config_type) }
+}
+
+fn discovered(type_url: String) -> core::ExtensionConfigSource {
+    core::ExtensionConfigSource {
         config_source: Some(ads()),
         type_urls: vec![type_url],
         ..core::ExtensionConfigSource::default()
-    };
-    HttpFilter {
-        name,
-        config_type: Some(http_filter::ConfigType::ConfigDiscovery(source)),
-        ..HttpFilter::default()
     }
 }
 

@@ -84,7 +84,8 @@ impl<'a> PortLimits<'a> {
     /// Those of the services of a port. Only requests are counted.
     pub(super) fn new(port: &'a InboundPort, intent: &'a InboundIntent) -> Self {
         let services = port.services.iter().filter(|_| port.protocol.is_http());
-        let declared: Vec<_> = services.filter_map(|id| Some((id, intent.limits.get(id)?))).collect();
+        let declared = services.filter_map(|id| Some((id, intent.limits.get(id)?)));
+        let declared: Vec<_> = declared.filter(|(_, limits)| limits.what.counts_requests()).collect();
         let objects = declared.iter().map(|(_, limits)| limits.by.clone()).collect();
         let limits: Vec<_> = declared.into_iter().map(|(id, limits)| (id, &*limits.what)).collect();
         Self { limits, objects, services: &port.services }
@@ -243,7 +244,8 @@ fn descriptor(entries: Vec<Entry>, bucket: TokenBucket) -> LocalRateLimitDescrip
     LocalRateLimitDescriptor { entries, token_bucket: Some(bucket), ..LocalRateLimitDescriptor::default() }
 }
 
-fn bucket(rate: Rate) -> TokenBucket {
+/// A bucket that is filled at this rate.
+pub(super) fn bucket(rate: Rate) -> TokenBucket {
     TokenBucket {
         max_tokens: rate.most(),
         tokens_per_fill: Some(proto::number(rate.amount)),

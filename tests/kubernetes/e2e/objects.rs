@@ -266,7 +266,7 @@ async fn statuses_say_what_is_in_effect(cluster: &Cluster) {
         ("telemetries", "smc-system/all", "True Accepted", "True Programmed"),
         ("retries", "retry", "True Accepted", "True Programmed"),
         // Its status is one that Envoy cannot give.
-        ("upstreamtrafficsettings", "httpbin", "True AcceptedWithWarnings", "False NotWhollyInEffect"),
+        ("upstreamtrafficsettings", "httpbin", "True AcceptedWithWarnings", "True Programmed"),
         ("upstreamtrafficsettings", "external", "True Accepted", "False NotWhollyInEffect"),
         // Its service, and that of its gateway, are not there.
         ("ingressbackends", "httpbin", "True Accepted", "False NotWhollyInEffect"),

@@ -52,6 +52,7 @@ pub fn all() -> Vec<Mesh> {
         ports_that_are_open_to_an_ingress(),
         what_is_sent_again_and_what_services_can_bear(),
         how_many_requests_are_let_in(),
+        how_many_connections_are_let_in(),
         what_may_leave_the_mesh(),
         what_a_server_is_asked_about(),
         what_is_traced(),
@@ -303,6 +304,29 @@ fn how_many_requests_are_let_in() -> Mesh {
                 json!({"rateLimit": {"local": {"http": limit(1, "hour", 0)}}}),
             ),
             upstream_setting("shop/db", "db", json!({"rateLimit": {"local": {"http": limit(1, "hour", 0)}}})),
+        ],
+    )
+}
+
+fn how_many_connections_are_let_in() -> Mesh {
+    let office = json!({"kind": "IPRange", "name": "192.0.2.0/24"});
+    let backend =
+        |port: u16, protocol: &str| json!({"name": "b", "port": {"number": port, "protocol": protocol}});
+    let ways = json!({"backends": [backend(8080, "http"), backend(8081, "https")], "sources": [office]});
+    let rate = |connections: u32, burst: u32| json!({"rateLimit": {"local": {"tcp": {"connections": connections, "unit": "minute", "burst": burst}}}});
+    shop(
+        "how_many_connections_are_let_in",
+        vec![
+            service("shop/b", "b", &["10.9.0.1"], &[(80, 8080, Http), (81, 8081, Http2)]),
+            service("shop/peers", "b", &[], &[(80, 8080, Http)]),
+            service("shop/db", "db", &["10.9.0.2"], &[(3306, 3306, TcpServerFirst)]),
+            tcp("shop/all", &[]),
+            target("shop/to-b1", "shop/b1", &["shop/a"], &[("TCPRoute", "all")]),
+            target("shop/to-db", "shop/db", &["shop/a"], &[("TCPRoute", "all")]),
+            ingress("shop/ways", ways),
+            upstream_setting("shop/b", "b", rate(100, 20)),
+            upstream_setting("shop/peers", "peers", rate(u32::MAX, u32::MAX)),
+            upstream_setting("shop/db", "db", rate(1, 0)),
         ],
     )
 }

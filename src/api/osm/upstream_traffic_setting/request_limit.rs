@@ -1,4 +1,4 @@
-//! Limits of the rate of requests, as they are written.
+//! Limits of the rate of requests, and of connections, as they are written.
 //!
 //! Owns what of them is left out, and why. A limit without a number or a unit is none. A status or a header
 //! that Envoy refuses is left out alone: what it decorates still limits.
@@ -41,10 +41,11 @@ pub(super) fn read(fields: &mut Fields, name: &str, findings: &mut Findings) -> 
     Some(RequestLimit { rate: rate?, status, headers })
 }
 
-/// Checks a limit of connections.
-pub(super) fn check_connections(mut limit: Fields, findings: &mut Findings) {
-    rate(&mut limit, "connections", findings);
+/// A limit of connections.
+pub(super) fn of_connections(mut limit: Fields, findings: &mut Findings) -> Option<Rate> {
+    let rate = rate(&mut limit, "connections", findings);
     limit.finish(findings);
+    rate
 }
 
 /// How many of `counted` in a unit of time.

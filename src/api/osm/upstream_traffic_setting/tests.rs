@@ -6,6 +6,9 @@ use smc_types::problem::Severity;
 
 use super::*;
 
+/// The limit of connections of [`upstream`].
+const CONNECTIONS: Rate = Rate { amount: 1, unit: RateUnit::Minute, burst: 2 };
+
 fn upstream() -> Value {
     json!({
         "host": "httpbin.shop.svc.cluster.local",
@@ -49,11 +52,12 @@ fn an_object_of_osms_guides_is_read_as_it_is() {
     let headers = vec![("hello".to_owned(), "world".to_owned())];
     let limit = RequestLimit { rate: per_minute(0), status: 429, headers: Vec::new() };
     let expected = LocalRateLimits {
+        connections: Some(CONNECTIONS),
         requests: Some(RequestLimit { rate: per_minute(7), status: 503, headers }),
         routes: vec![RouteLimit { path: Pattern::prefix("/status/200").unwrap(), limit }],
     };
     assert_eq!(*object.rate_limits, expected);
-    assert_eq!(object.not_enforced, ["spec.rateLimit.local.tcp"].into());
+    assert_eq!(object.not_enforced, BTreeSet::new());
 }
 
 /// The limit of requests of OSM's guide with these changes, and what is said of them: severity and field.
@@ -185,7 +189,8 @@ fn the_limits_of_paths_are_bounded_together() {
     spec["httpRoutes"] = (0..256).map(path).collect();
     let reading = read(spec);
     let limits = reading.object.unwrap().rate_limits;
-    assert!(limits.bytes() <= MAX_BYTES && limits.bytes() > MAX_BYTES - 2048, "{}", limits.bytes());
+    let bytes = limits.bytes(true);
+    assert!(bytes <= MAX_BYTES && bytes > MAX_BYTES - 2048, "{bytes}");
     assert!(limits.requests.is_some(), "the limit of the service stays");
     let said: Vec<_> = reading.problems.iter().map(|problem| (problem.severity, &*problem.field)).collect();
     assert_eq!(said, [(Severity::Error, "spec.httpRoutes")]);
@@ -219,8 +224,7 @@ fn a_path_that_only_a_rate_limit_service_counts_is_not_enforced() {
     let object = reading.object.unwrap();
     let paths: Vec<_> = object.rate_limits.routes.iter().map(|route| route.path.as_prefix()).collect();
     assert_eq!(paths, ["/c"]);
-    let expected =
-        ["spec.rateLimit.local.tcp", "spec.rateLimit.global", "spec.httpRoutes[].rateLimit.global"];
+    let expected = ["spec.rateLimit.global", "spec.httpRoutes[].rateLimit.global"];
     assert_eq!(object.not_enforced, expected.into());
 }
 

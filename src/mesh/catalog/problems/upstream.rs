@@ -30,7 +30,7 @@ pub(super) fn check(catalog: &Catalog, setting: &UpstreamTrafficSetting, problem
                 problems.push(Problem::warning(&subject, "spec.host", message));
             }
             // Calls of a split's root are made by the names of its backends.
-            let split = !setting.rate_limits.is_empty() && !catalog.splits_of(id).is_empty();
+            let split = setting.rate_limits.counts_requests() && !catalog.splits_of(id).is_empty();
             if split {
                 let message = format!(
                     "is Service {id}, whose calls TrafficSplits send to others: these are counted by the limits of the \
@@ -43,7 +43,7 @@ pub(super) fn check(catalog: &Catalog, setting: &UpstreamTrafficSetting, problem
                     "is Service {id}, for which UpstreamTrafficSetting {} holds: the first by name does",
                     other.id
                 )
-            } else if !setting.rate_limits.is_empty() && without_http(catalog, id) {
+            } else if setting.rate_limits.counts_requests() && without_http(catalog, id) {
                 format!(
                     "is Service {id}, none of whose ports carries HTTP: no request is counted. Name the port http, \
                      or set its appProtocol"

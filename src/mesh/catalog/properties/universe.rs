@@ -8,8 +8,8 @@ use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 
 use crate::catalog::fixtures::{
-    account, all_of_tls, authorization, group, http_rule, ip, limit, machine, name, pod, port, retry,
-    service, service_id, setting, slice, split, target, tcp_route, tcp_rule, telemetry, tracing,
+    account, all_of_tls, authorization, connections, group, http_rule, ip, limit, machine, name, pod, port,
+    retry, service, service_id, setting, slice, split, target, tcp_route, tcp_rule, telemetry, tracing,
 };
 use crate::catalog::{Object, SourceEvent};
 use crate::policy::fixtures::{egress, host, ingress};
@@ -220,11 +220,12 @@ fn a_retry() -> impl Strategy<Value = Object> {
 
 fn a_setting() -> impl Strategy<Value = Object> {
     let which = (select(vec!["a/u1", "a/u2", "b/u1"]), select(vec!["s1", "s2", "s3", "s4"]));
-    (which, 1..3_u32, 0..6).prop_map(|((id, service), most, shape)| {
+    (which, 1..3_u32, 0..7).prop_map(|((id, service), most, shape)| {
         let service = format!("{}/{service}", namespace_of(id));
         let object = match shape {
             4 => limit(id, &service, most, &[]),
             5 => limit(id, &service, 1, &["/a", "/b"][..usize::try_from(most).unwrap()]),
+            6 => connections(id, &service, most),
             _ => setting(id, &service, most),
         };
         let Object::UpstreamTrafficSetting(setting) = object else { unreachable!("a setting") };

@@ -31,6 +31,7 @@ use envoy_types::pb::envoy::extensions::filters::listener::original_dst::v3::Ori
 use envoy_types::pb::envoy::extensions::filters::listener::tls_inspector::v3::TlsInspector;
 use envoy_types::pb::envoy::extensions::filters::network::direct_response::v3 as direct_response;
 use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::HttpConnectionManager;
+use envoy_types::pb::envoy::extensions::filters::network::local_ratelimit::v3 as local_ratelimit;
 use envoy_types::pb::envoy::extensions::filters::network::rbac::v3 as network_rbac;
 use envoy_types::pb::envoy::extensions::filters::network::set_filter_state::v3 as set_filter_state;
 use envoy_types::pb::envoy::extensions::filters::network::tcp_proxy::v3::TcpProxy;
@@ -73,6 +74,7 @@ fn readers() -> Vec<(String, Reader)> {
         reader::<http_rbac::Rbac>(),
         reader::<http_rbac::RbacPerRoute>(),
         reader::<LocalRateLimit>(),
+        reader::<local_ratelimit::LocalRateLimit>(),
         reader::<ExtAuthz>(),
         reader::<ZipkinConfig>(),
         reader::<UuidRequestIdConfig>(),

@@ -232,10 +232,16 @@ fn what_limits_take_is_estimated_from_above() {
         path: Pattern::prefix(&format!("/{place}/{}", "x".repeat(usize::from(place)))).unwrap(),
         limit: limit(place, headers),
     };
-    for (service, routes, headers) in
-        [(true, 0, 0), (true, 0, 30), (false, 60, 0), (true, 60, 1), (true, 20, 5)]
-    {
+    for (connections, service, routes, headers) in [
+        (true, false, 0, 0),
+        (false, true, 0, 0),
+        (true, true, 0, 30),
+        (false, false, 60, 0),
+        (true, true, 60, 1),
+        (false, true, 20, 5),
+    ] {
         let limits = LocalRateLimits {
+            connections: connections.then(|| limit(1000, 0).rate),
             requests: service.then(|| limit(1000, headers)),
             routes: (0..routes).map(|place| route(place, headers)).collect(),
         };
@@ -251,9 +257,12 @@ fn what_limits_take_is_estimated_from_above() {
         let (demanded, wrote) = (demands - demanded, writes - wrote);
         assert!(
             wrote > 0 && wrote <= demanded,
-            "{service} {routes} {headers}: {wrote}, {demanded} estimated"
+            "{connections} {service} {routes} {headers}: {wrote}, {demanded} estimated"
         );
-        assert!(demanded <= 5 * wrote, "{service} {routes} {headers}: {wrote}, {demanded} estimated");
+        assert!(
+            demanded <= 5 * wrote,
+            "{connections} {service} {routes} {headers}: {wrote}, {demanded} estimated"
+        );
     }
 }
 

@@ -7,6 +7,7 @@
 //!   to the application only after it. RBAC alone would be too late: the filter runs on the
 //!   client's first bytes, and a server that speaks first has sent its own by then. RBAC runs after
 //!   the handshake all the same, because a resumed TLS session skips the check of the certificate.
+//! - limits of the rate of connections come first: they count strangers, too.
 //! - limits of the rate of requests come after the rules, so that a caller that is denied uses up nothing,
 //!   and then the server that is asked whether a request may pass.
 //! - an ingress: the route's RBAC rules again, by address too. No match of a chain depends on what sources a
@@ -41,6 +42,8 @@ pub(in crate::translate) struct Chain {
     pub(in crate::translate) protocol: AppProtocol,
     /// The SNI names that it matches; empty matches all.
     pub(in crate::translate) server_names: Vec<String>,
+    /// What each connection passes first.
+    pub(in crate::translate) connection_filters: Vec<listener::Filter>,
     /// The identities that may connect, for other protocols than HTTP.
     pub(in crate::translate) rules: Rules,
     /// What requests pass after the rules of policy, for HTTP.
@@ -53,6 +56,8 @@ pub(in crate::translate) struct IngressWay {
     pub(in crate::translate) port: u16,
     /// What is asked of a client over TLS; `None` in clear text.
     pub(in crate::translate) tls: Option<ClientCertificates>,
+    /// What each connection passes first.
+    pub(in crate::translate) connection_filters: Vec<listener::Filter>,
     /// What requests pass after the rules of policy.
     pub(in crate::translate) filters: Vec<HttpFilter>,
 }
@@ -90,16 +95,15 @@ fn chain(
 ) -> listener::FilterChain {
     let name = names::inbound(chain.port, chain.protocol);
     let http = chain.protocol.is_http();
-    let (filters, validation) = if http {
-        let requests = http::inbound(&name, &name, chain.filters, settings.longest_stream(), reports);
-        (vec![requests], names::INBOUND_VALIDATION.to_owned())
+    let mut filters = chain.connection_filters;
+    let validation = if http {
+        filters.push(http::inbound(&name, &name, chain.filters, settings.longest_stream(), reports));
+        names::INBOUND_VALIDATION.to_owned()
     } else {
         let authorise = filter(rbac::NETWORK_FILTER, chain.rules.network_filter(&name));
         let local = Destination::One(names::local_cluster(chain.port, chain.protocol));
-        (
-            vec![authorise, tcp::proxy_after_handshake(&name, &local, &reports.log)],
-            names::inbound_port_validation(chain.port, chain.protocol),
-        )
+        filters.extend([authorise, tcp::proxy_after_handshake(&name, &local, &reports.log)]);
+        names::inbound_port_validation(chain.port, chain.protocol)
     };
     listener::FilterChain {
         filter_chain_match: Some(listener::FilterChainMatch {
@@ -122,7 +126,8 @@ fn ingress_chain(
     reports: &Reports,
     accepted: &TlsParameters,
 ) -> listener::FilterChain {
-    let IngressWay { name, port, tls, filters } = way;
+    let IngressWay { name, port, tls, connection_filters: mut all, filters } = way;
+    all.push(http::ingress(&name, &name, filters, settings.longest_stream(), reports, tls.is_some()));
     let socket = tls.as_ref().map(|clients| tls::of_ingress(clients, accepted));
     let tls = socket.is_some();
     let protocol = if tls { "tls" } else { "raw_buffer" };
@@ -132,7 +137,7 @@ fn ingress_chain(
             transport_protocol: protocol.to_owned(),
             ..listener::FilterChainMatch::default()
         }),
-        filters: vec![http::ingress(&name, &name, filters, settings.longest_stream(), reports, tls)],
+        filters: all,
         transport_socket: socket,
         transport_socket_connect_timeout: tls.then(|| proto::seconds(HANDSHAKE_SECONDS)),
         name,

@@ -35,7 +35,8 @@ fn limits(amount: Option<u32>, paths: &[(&str, u32)]) -> LocalRateLimits {
         path: Pattern::prefix(path).unwrap(),
         limit: requests(*amount),
     };
-    LocalRateLimits { requests: amount.map(requests), routes: paths.iter().map(route).collect() }
+    let routes = paths.iter().map(route).collect();
+    LocalRateLimits { requests: amount.map(requests), routes, ..LocalRateLimits::default() }
 }
 
 fn intent(limits: Vec<(&str, LocalRateLimits)>) -> InboundIntent {

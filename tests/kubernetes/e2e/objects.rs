@@ -167,6 +167,19 @@ async fn splits_are_converted_objects_judged_and_statuses_written() {
     cluster.stop().await.unwrap();
 }
 
+/// Replaces an object. kubectl asks for its version first, and the controller may write its status in
+/// between: a person types the command again.
+async fn replace(cluster: &Cluster, object: &str) {
+    for _ in 0..10 {
+        let replaced = cluster.kubectl_with(&["replace", "-f", "-"], object).await.unwrap();
+        if replaced.success() {
+            return;
+        }
+        assert!(replaced.stderr.contains("the object has been modified"), "{}", replaced.stderr);
+    }
+    panic!("ten others wrote the object at the same time: {object}");
+}
+
 async fn every_version_says_the_same(cluster: &Cluster, declared: &str) {
     assert_eq!(refusal(cluster, declared).await, "");
     let original = get(cluster, "trafficsplits", "canary").await;
@@ -182,8 +195,7 @@ async fn every_version_says_the_same(cluster: &Cluster, declared: &str) {
         written["metadata"]["labels"] = serde_json::json!({ "written-as": version });
         written["metadata"].as_object_mut().unwrap().remove("managedFields");
         written["metadata"].as_object_mut().unwrap().remove("resourceVersion");
-        let replaced = cluster.kubectl_with(&["replace", "-f", "-"], &written.to_string()).await.unwrap();
-        assert!(replaced.success(), "{version}: {}", replaced.stderr);
+        replace(cluster, &written.to_string()).await;
         let now = get(cluster, "trafficsplits", "canary").await;
         assert_eq!(now["spec"], original["spec"], "{version}");
         assert_eq!(now["metadata"]["labels"]["written-as"], version);

@@ -30,7 +30,6 @@ use smc_raft::Group;
 use smc_server::problems::Problems;
 use smc_server::publisher::{Mesh, MeshHandle, PublisherStopped};
 use smc_types::ids::{MeshNamespace, ReplicaId};
-use smc_types::kind::Extent;
 use smc_types::object_ref::ObjectRef;
 use smc_types::problem::{Problem, Subject};
 use tokio::sync::watch;
@@ -296,9 +295,8 @@ fn held(
 ) -> Vec<(ObjectRef, Held)> {
     let held = |(reference, object): (ObjectRef, Option<Arc<Object>>)| {
         let ObjectRef::Namespaced(kind, name) = &reference else { return (reference, Held::NotOurs) };
-        let extent = kind.spec().extent;
-        let ours = extent.has_own() && name.namespace() == own.as_str()
-            || extent != Extent::Own && catalog.monitors(name.namespace());
+        let namespace = name.namespace();
+        let ours = kind.spec().extent.reads(namespace == own.as_str(), catalog.monitors(namespace));
         let held = match object {
             _ if !ours => Held::NotOurs,
             Some(object) if catalog.holds(&object) => Held::Yes,

@@ -271,13 +271,15 @@ impl Publisher {
             None => Input::NoCertificate(account),
         }));
         let changed = self.mesh.compiler.apply(inputs);
-        // Before the state: with the first one the replica takes proxies.
-        let obeyed = self.mesh.compiler.catalog().mesh_config().replica;
-        self.settings.send_if_modified(|settings| std::mem::replace(settings, obeyed) != obeyed);
+        if from_sources {
+            // Before the state: with the first one the replica takes proxies.
+            let obeyed = self.mesh.compiler.catalog().mesh_config().replica;
+            self.settings.send_if_modified(|settings| std::mem::replace(settings, obeyed) != obeyed);
+        }
         self.publish(changed, from_sources);
         self.metrics.recomputed(began.elapsed());
         if from_sources {
-            self.publish_wants();
+            self.want_certificates();
             // Later changes do not postpone it: a mesh that never rests would never be reported on.
             self.problems_due.get_or_insert(began + PROBLEMS_DELAY);
             self.mesh_changed = true;
@@ -308,7 +310,7 @@ impl Publisher {
     }
 
     /// Publishes the certificates that the mesh needs, where they have changed.
-    fn publish_wants(&self) {
+    fn want_certificates(&self) {
         let catalog = self.mesh.compiler.catalog();
         let lifetime = catalog.mesh_config().service_cert_validity;
         self.wanted.send_if_modified(|wanted| {

@@ -44,6 +44,27 @@ pub enum Extent {
 }
 
 impl Extent {
+    /// Whether objects in a namespace are read, which is the control plane's `own` one or not, and `of_mesh`
+    /// or not.
+    pub fn reads(self, own: bool, of_mesh: bool) -> bool {
+        match self {
+            Self::Cluster => true,
+            Self::Mesh => of_mesh,
+            Self::MeshAndOwn => own || of_mesh,
+            Self::Own => own,
+        }
+    }
+
+    /// Whether objects in a namespace, which is the control plane's `own` one or not, come and go as it
+    /// enters the mesh and leaves it.
+    pub fn moves(self, own: bool) -> bool {
+        match self {
+            Self::Mesh => true,
+            Self::MeshAndOwn => !own,
+            Self::Cluster | Self::Own => false,
+        }
+    }
+
     /// Whether objects are read as their namespaces enter the mesh.
     pub fn follows_namespaces(self) -> bool {
         matches!(self, Self::Mesh | Self::MeshAndOwn)

@@ -131,6 +131,18 @@ async fn logs_line(lab: &LabHandle, pod: &str, path: &str, line: &str) {
     .await;
 }
 
+/// Asks for a path until the log of web-v1 has a line with SMC's own fields for it.
+async fn logs_own_fields(lab: &LabHandle, path: &str) {
+    eventually(&format!("SMC's own fields are logged for {path}"), async || {
+        get(lab, "clients/alice", &format!("http://web-v1.servers/{path}")).await;
+        match requests(lab, "servers/web-v1", &format!("/{path}")) {
+            found if found.is_empty() => Err("none".to_owned()),
+            _ => Ok(()),
+        }
+    })
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_telemetry_says_how_the_pods_that_it_selects_log() {
     // Two pods of one service account.
@@ -171,14 +183,7 @@ async fn a_telemetry_says_how_the_pods_that_it_selects_log() {
 
     // What Envoy would refuse is SMC's to say, and what was in force ends.
     lab.apply("first.yaml", &of_first.replace("%RESPONSE_CODE%", "%BOGUS%")).await.unwrap();
-    eventually("SMC's own fields are logged", async || {
-        get(&lab, "clients/alice", "http://web-v1.servers/own").await;
-        match requests(&lab, "servers/web-v1", "/own") {
-            found if found.is_empty() => Err("none".to_owned()),
-            _ => Ok(()),
-        }
-    })
-    .await;
+    logs_own_fields(&lab, "own").await;
     let problems = lab.smc(&["mesh", "problems"]).await.unwrap().stdout;
     for words in
         ["spec.accessLog.format", "the operator BOGUS", "Telemetry clients/elsewhere", "holds for no sidecar"]
@@ -194,14 +199,7 @@ async fn a_telemetry_says_how_the_pods_that_it_selects_log() {
     lab.remove("all.yaml").await.unwrap();
     logs_line(&lab, "servers/web-v2", "mesh", "M /mesh").await;
     // The first one still holds for the other pod, which logs SMC's own fields.
-    eventually("its own Telemetry holds", async || {
-        get(&lab, "clients/alice", "http://web-v1.servers/kept").await;
-        match requests(&lab, "servers/web-v1", "/kept") {
-            found if found.is_empty() => Err("nothing is logged".to_owned()),
-            _ => Ok(()),
-        }
-    })
-    .await;
+    logs_own_fields(&lab, "kept").await;
     assert_eq!(requests_as_text(&lab, "servers/web-v1", "kept"), Vec::<String>::new());
     lab.stop().await.unwrap();
 }

@@ -38,6 +38,16 @@ impl Mesh {
         mesh
     }
 
+    /// [`Self::web`], of which alice may use every HTTP route, and port 7000.
+    pub(crate) fn open_to_alice() -> Self {
+        // Two targets: in one, the TCPRoute's ports would also limit the HTTP routes.
+        Self::web()
+            .with("any.yaml", &any_route())
+            .with("lines.yaml", &tcp_route("lines", &[7000]))
+            .with("alice.yaml", &allow("alice", "alice", &["HTTPRouteGroup/any"]))
+            .with("alice-tcp.yaml", &allow("alice-tcp", "alice", &["TCPRoute/lines"]))
+    }
+
     /// Adds a file, or replaces it.
     pub(crate) fn add(&mut self, file: &str, yaml: &str) -> &mut Self {
         self.files.retain(|(name, _)| name != file);

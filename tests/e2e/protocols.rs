@@ -2,7 +2,7 @@
 //! and the addresses of a pod.
 
 use crate::eventually::eventually_get;
-use crate::mesh::{Mesh, allow, any_route, routes, tcp_route};
+use crate::mesh::{Mesh, allow, routes, tcp_route};
 use crate::{DENIED, VARIANTS, fetch, get, hello, outcome, start, start_with, tcp_outcome};
 use smc_lab::{LabHandle, TcpResult};
 
@@ -86,12 +86,7 @@ async fn pods_with_both_address_families_are_reached_over_both() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn pods_of_a_headless_service_are_reached_at_their_ports_under_policy() {
-    let mesh = Mesh::web()
-        .with("any.yaml", &any_route())
-        .with("lines.yaml", &tcp_route("lines", &[7000]))
-        // Two targets: in one, the TCPRoute's ports would also limit the HTTP routes.
-        .with("alice.yaml", &allow("alice", "alice", &["HTTPRouteGroup/any"]))
-        .with("alice-tcp.yaml", &allow("alice-tcp", "alice", &["TCPRoute/lines"]));
+    let mesh = Mesh::open_to_alice();
     let lab = start(&mesh).await;
     eventually_get(&lab, "clients/alice", "http://peers.servers:8080/", "200").await;
     for name in ["web-v1", "web-v2"] {

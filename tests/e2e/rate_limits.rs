@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use crate::eventually::{eventually, eventually_get};
 use crate::ingress::{GATEWAY, ingress, mesh};
-use crate::mesh::{Mesh, allow, any_route, mesh_config, routes, tcp_route, upstream_setting};
+use crate::mesh::{Mesh, allow, mesh_config, routes, upstream_setting};
 use crate::metrics::counter;
 use crate::{hello, start};
 
@@ -227,11 +227,7 @@ fn connection_limit(amount: u32) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_service_lets_in_so_many_connections_in_a_unit_of_time() {
-    let mesh = Mesh::web()
-        .with("any.yaml", &any_route())
-        .with("lines.yaml", &tcp_route("lines", &[7000]))
-        .with("alice.yaml", &allow("alice", "alice", &["HTTPRouteGroup/any"]))
-        .with("alice-tcp.yaml", &allow("alice-tcp", "alice", &["TCPRoute/lines"]));
+    let mesh = Mesh::open_to_alice();
     let lab = start(&mesh).await;
     let url = format!("{SERVER}/");
     eventually_get(&lab, "clients/alice", &url, "200").await;

@@ -4,7 +4,7 @@ use smc_lab::LabHandle;
 
 use crate::access_log::{requests_as_text, telemetry};
 use crate::eventually::eventually;
-use crate::mesh::{Mesh, allow, any_route, settings, tcp_route};
+use crate::mesh::{Mesh, settings};
 use crate::{get, hello, start};
 
 /// How the server's sidecar logs the TLS of a request.
@@ -40,12 +40,7 @@ async fn handshakes(lab: &LabHandle, curve: &str) -> u64 {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sidecars_speak_the_tls_that_is_chosen_and_no_change_fails_a_request() {
-    let mesh = Mesh::web()
-        .with("any.yaml", &any_route())
-        .with("lines.yaml", &tcp_route("lines", &[7000]))
-        .with("alice.yaml", &allow("alice", "alice", &["HTTPRouteGroup/any"]))
-        .with("alice-tcp.yaml", &allow("alice-tcp", "alice", &["TCPRoute/lines"]))
-        .with("log.yaml", &telemetry("servers", "all", FORMAT));
+    let mesh = Mesh::open_to_alice().with("log.yaml", &telemetry("servers", "all", FORMAT));
     let lab = start(&mesh).await;
     eventually_spoken(&lab, "first", "TLSv1.3 TLS_").await;
     let url = ["--url", "http://web-v1.servers/", "--keep-alive", "--count", "100000", "--interval", "10ms"];

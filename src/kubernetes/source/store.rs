@@ -389,26 +389,23 @@ impl Store {
 
     /// Whether objects of this name are of the mesh. Of a Namespace, its labels decide.
     fn is_ours(&self, kind: Kind, reference: &ObjectRef) -> bool {
-        let extent = kind.spec().extent;
+        let (extent, namespace) = (kind.spec().extent, reference.namespace());
         match reference {
             ObjectRef::Namespace(_) => extent == Extent::Cluster,
-            ObjectRef::Namespaced(_, id) => {
-                let of = id.namespace();
-                extent == Extent::Cluster
-                    || self.is_always_read(kind, of)
-                    || extent.follows_namespaces() && self.namespaces.contains(of)
+            ObjectRef::Namespaced(..) => {
+                extent.reads(self.is_own(namespace), self.namespaces.contains(namespace))
             }
         }
     }
 
-    /// Whether objects of this kind are read in a namespace whether or not it is of the mesh.
-    fn is_always_read(&self, kind: Kind, namespace: &str) -> bool {
-        kind.spec().extent.has_own() && namespace == self.mesh_namespace.as_str()
+    /// Whether a namespace is the control plane's own.
+    fn is_own(&self, namespace: &str) -> bool {
+        namespace == self.mesh_namespace.as_str()
     }
 
     /// Whether objects of this kind enter the mesh, and leave it, with this namespace.
     fn moves_with(&self, kind: Kind, namespace: &str) -> bool {
-        kind.spec().extent.follows_namespaces() && !self.is_always_read(kind, namespace)
+        kind.spec().extent.moves(self.is_own(namespace))
     }
 
     /// An object is gone. Returns whether it was held.
@@ -447,7 +444,7 @@ impl Store {
             return;
         }
         // The control plane's own has no objects but those that are held.
-        if namespace != self.mesh_namespace.as_str() {
+        if !self.is_own(namespace) {
             self.missing.leave(namespace);
             let moves = self.share.forget(namespace);
             self.follow(moves);

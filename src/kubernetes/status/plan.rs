@@ -165,9 +165,7 @@ pub(super) fn farewells(
     now: Timestamp,
 ) -> Vec<Write> {
     let has_left = |kind: Kind, namespace: &str| {
-        let extent = kind.spec().extent;
-        let stays = extent.has_own() && namespace == own;
-        extent.follows_namespaces() && !stays && outside.contains(namespace)
+        kind.spec().extent.moves(namespace == own) && outside.contains(namespace)
     };
     gone.retain(|reference, (since, tracked)| {
         let ObjectRef::Namespaced(kind, name) = reference else { return false };

@@ -233,6 +233,11 @@ impl Catalog {
 
     /// The MeshConfig whose settings are in force, and its name.
     pub fn own_mesh_config(&self) -> Option<(&NamespacedName, &MeshConfig)> {
-        self.mesh_configs.iter().find(|(name, _)| name.namespace() == self.mesh_namespace.as_str())
+        self.mesh_configs.iter().find(|(name, _)| self.is_own(name.namespace()))
+    }
+
+    /// Whether a namespace is the control plane's own.
+    pub(super) fn is_own(&self, namespace: &str) -> bool {
+        namespace == self.mesh_namespace.as_str()
     }
 }

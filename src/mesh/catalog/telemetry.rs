@@ -65,15 +65,10 @@ impl Catalog {
         of(workload.id.namespace()).or_else(|| of(self.mesh_namespace.as_str()))
     }
 
-    /// Whether Telemetries of this namespace concern the pods of every namespace.
-    pub(super) fn logs_for_all(&self, namespace: &str) -> bool {
-        namespace == self.mesh_namespace.as_str()
-    }
-
     /// The workloads that these Telemetries may concern for which another one holds than their class says.
     pub(super) fn logging_otherwise(&self, telemetries: &BTreeSet<NamespacedName>) -> Vec<WorkloadId> {
         let mut namespaces: BTreeSet<_> = telemetries.iter().map(NamespacedName::namespace).collect();
-        if namespaces.iter().any(|namespace| self.logs_for_all(namespace)) {
+        if namespaces.iter().any(|namespace| self.is_own(namespace)) {
             namespaces = self.index.workloads_in.keys().map(AsRef::as_ref).collect();
         }
         let workloads = namespaces.into_iter().filter_map(|name| self.index.workloads_in.get(name)).flatten();

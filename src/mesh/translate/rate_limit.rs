@@ -319,4 +319,4 @@ fn metadata(service: &ServiceId, place: usize) -> core::Metadata {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

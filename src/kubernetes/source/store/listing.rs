@@ -122,11 +122,9 @@ impl Store {
             self.namespaces.set_listed();
         }
         // A namespace that entered since the list began is read by itself.
-        let extent = kind.spec().extent;
-        let own = self.mesh_namespace.clone();
+        let (extent, own) = (kind.spec().extent, self.mesh_namespace.clone());
         let listed = |namespaces: &Namespaces, namespace: &str| {
-            let always = extent.has_own() && namespace == own.as_str();
-            always || !extent.follows_namespaces() || namespaces.is_unchanged(namespace, scope)
+            !extent.moves(namespace == own.as_str()) || namespaces.is_unchanged(namespace, scope)
         };
         if self.take_list(kind, ended, listed) {
             // No list shows the version of a deletion, which is this one at the latest.

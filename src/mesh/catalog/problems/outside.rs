@@ -9,8 +9,8 @@ use smc_types::problem::Problem;
 /// Policy is about pods and services of its own namespace, so outside of the mesh it has no effect, but for
 /// what means the whole mesh in the control plane's.
 pub(super) fn check(catalog: &Catalog, kind: Kind, name: &NamespacedName, problems: &mut Vec<Problem>) {
-    let means_all = kind.spec().extent.has_own() && catalog.mesh_namespace.as_str() == name.namespace();
-    if means_all || catalog.monitors(name.namespace()) {
+    let namespace = name.namespace();
+    if kind.spec().extent.reads(catalog.is_own(namespace), catalog.monitors(namespace)) {
         return;
     }
     let message = format!(

@@ -32,7 +32,7 @@ pub(super) fn check(catalog: &Catalog, telemetry: &Telemetry, problems: &mut Vec
 /// Whether it holds for a sidecar at all. One that is not declared yet holds for none.
 pub(super) fn check_sidecars(catalog: &Catalog, id: &NamespacedName, problems: &mut Vec<Problem>) {
     if problems.is_empty() && !catalog.index.logging.contains_key(id) {
-        let of = if catalog.logs_for_all(id.namespace()) { "" } else { " of its namespace" };
+        let of = if catalog.is_own(id.namespace()) { "" } else { " of its namespace" };
         let message =
             format!("holds for no sidecar (yet): it selects no pod{of} that has one, or others come first");
         problems.push(Problem::warning(named(Kind::Telemetry, id), FIELD, message));

@@ -1,20 +1,12 @@
 //! Which buckets count a connection.
 
-use std::collections::BTreeSet;
-
 use prost::Message;
-use smc_model::access_log::AccessLog;
 use smc_model::rate_limit::{RateUnit, RequestLimit};
-use smc_model::sidecar_settings::LocalProxyMode;
-use smc_types::object_ref::{Kind, ObjectRef};
 use smc_types::proxy_class::AppProtocol;
 
 use super::super::intern::Interner;
+use super::super::rate_limit::tests::{id, intent};
 use super::*;
-
-fn id(name: &str) -> ServiceId {
-    ServiceId::new("shop", name).unwrap()
-}
 
 fn port(protocol: AppProtocol, services: &[&str]) -> InboundPort {
     InboundPort { port: 8080, protocol, services: services.iter().map(|name| id(name)).collect() }
@@ -26,25 +18,6 @@ fn rate(amount: u32) -> Rate {
 
 fn connections(amount: u32) -> LocalRateLimits {
     LocalRateLimits { connections: Some(rate(amount)), ..LocalRateLimits::default() }
-}
-
-fn intent(limits: Vec<(&str, LocalRateLimits)>) -> InboundIntent {
-    let limits = limits.into_iter().map(|(name, limits)| {
-        let by = ObjectRef::Namespaced(Kind::UpstreamTrafficSetting, format!("shop/{name}").parse().unwrap());
-        (id(name), Declared { what: Arc::new(limits), by })
-    });
-    InboundIntent {
-        external_authorization: None,
-        ports: Vec::new(),
-        ingress: Vec::new(),
-        limits: limits.collect(),
-        without_room: Vec::new(),
-        left_out: BTreeSet::new(),
-        local_proxy_mode: LocalProxyMode::Localhost,
-        access_log: AccessLog::default(),
-        tracing: None,
-        tls: None,
-    }
 }
 
 /// The filters of a chain for these names: name, and most at once.

@@ -16,7 +16,7 @@ use std::sync::Arc;
 const WEB: &str = "web.shop.svc.cluster.local";
 const V2: &str = "web-v2.shop.svc.cluster.local";
 
-fn id(name: &str) -> ServiceId {
+pub(in crate::translate) fn id(name: &str) -> ServiceId {
     ServiceId::new("shop", name).unwrap()
 }
 
@@ -39,7 +39,8 @@ fn limits(amount: Option<u32>, paths: &[(&str, u32)]) -> LocalRateLimits {
     LocalRateLimits { requests: amount.map(requests), routes, ..LocalRateLimits::default() }
 }
 
-fn intent(limits: Vec<(&str, LocalRateLimits)>) -> InboundIntent {
+/// What a port lets in where its services have these limits.
+pub(in crate::translate) fn intent(limits: Vec<(&str, LocalRateLimits)>) -> InboundIntent {
     let limits = limits.into_iter().map(|(name, limits)| {
         let by = ObjectRef::Namespaced(Kind::UpstreamTrafficSetting, format!("shop/{name}").parse().unwrap());
         (id(name), Declared { what: Arc::new(limits), by })

@@ -169,6 +169,7 @@ fn good(kind: Kind, key: Key, mark: u32) -> String {
             r#","spec":{{"host":"o1.{}.svc.cluster.local","connectionSettings":{{"tcp":{{"maxConnections":{mark}}}}}}}"#,
             namespace_name(key.0)
         ),
+        EffectiveKind::ExtensionService => format!(r#","spec":{{"host":"o1.example","port":{mark}}}"#),
         EffectiveKind::Telemetry => {
             format!(r#","spec":{{"selector":{{"mark":"{mark}"}},"accessLog":{{}}}}"#)
         }

@@ -4,7 +4,9 @@
 
 use std::sync::Arc;
 
-use crate::osm::{Egress, IngressBackend, MeshConfig, Retry, Telemetry, UpstreamTrafficSetting};
+use crate::osm::{
+    Egress, ExtensionService, IngressBackend, MeshConfig, Retry, Telemetry, UpstreamTrafficSetting,
+};
 use crate::smi::{HttpRouteGroup, TcpRoute, TrafficSplit, TrafficTarget, UdpRoute};
 use smc_model::topology::{EndpointSlice, Namespace, Service, Workload};
 use smc_types::ids::{NamespacedName, ServiceAccountId};
@@ -46,6 +48,8 @@ pub enum Object {
     UpstreamTrafficSetting(Arc<UpstreamTrafficSetting>),
     /// An OSM Telemetry.
     Telemetry(Arc<Telemetry>),
+    /// An OSM ExtensionService.
+    ExtensionService(Arc<ExtensionService>),
 }
 
 impl Object {
@@ -68,6 +72,7 @@ impl Object {
             Self::Retry(retry) => (Kind::Retry, &retry.id),
             Self::UpstreamTrafficSetting(setting) => (Kind::UpstreamTrafficSetting, &setting.id),
             Self::Telemetry(telemetry) => (Kind::Telemetry, &telemetry.id),
+            Self::ExtensionService(service) => (Kind::ExtensionService, &service.id),
         };
         ObjectRef::Namespaced(kind, name.clone())
     }
@@ -118,6 +123,12 @@ impl From<UpstreamTrafficSetting> for Object {
 impl From<Telemetry> for Object {
     fn from(telemetry: Telemetry) -> Self {
         Self::Telemetry(Arc::new(telemetry))
+    }
+}
+
+impl From<ExtensionService> for Object {
+    fn from(service: ExtensionService) -> Self {
+        Self::ExtensionService(Arc::new(service))
     }
 }
 

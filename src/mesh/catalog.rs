@@ -7,7 +7,8 @@
 //! what it needs for that); `index`, `backends` and `endpoint_budget` hold what follows from the objects. The
 //! queries: `query` for what exists, `inbound` for who may connect, `ingress` for what of outside the mesh
 //! may, `outbound` for what an identity may call, `egress` for what of outside it may, `splits` for the
-//! weights, `upstream` for retries and back-pressure, `telemetry` for logs, `problems` for what is wrong.
+//! weights, `upstream` for retries and back-pressure, `telemetry` and `extension_services` for logs, `problems` for
+//! what is wrong.
 //! `intents` makes the values that translation reads, beside `topology`.
 
 mod addresses;
@@ -18,6 +19,7 @@ mod counts;
 mod egress;
 mod endpoint;
 mod endpoint_budget;
+mod extension_services;
 mod inbound;
 mod index;
 mod ingress;
@@ -52,7 +54,9 @@ pub use intents::OutboundIntents;
 pub use smc_api::object::{Object, SourceEvent};
 pub use topology::Topology;
 
-use smc_api::osm::{Egress, IngressBackend, MeshConfig, Retry, Telemetry, UpstreamTrafficSetting};
+use smc_api::osm::{
+    Egress, ExtensionService, IngressBackend, MeshConfig, Retry, Telemetry, UpstreamTrafficSetting,
+};
 use smc_api::smi::{HttpRouteGroup, TcpRoute, TrafficSplit, TrafficTarget, UdpRoute};
 use smc_model::topology::{EndpointSlice, Namespace, Service, Workload};
 use smc_types::ids::{MeshNamespace, NamespacedName, ServiceAccountId, ServiceId, TrustDomain, WorkloadId};
@@ -83,6 +87,7 @@ pub struct Catalog {
     upstream_settings: BTreeMap<NamespacedName, Arc<UpstreamTrafficSetting>>,
     /// By their namespaces; none is empty.
     telemetries: BTreeMap<String, BTreeMap<NamespacedName, Arc<Telemetry>>>,
+    extension_services: BTreeMap<NamespacedName, Arc<ExtensionService>>,
     index: index::Index,
     /// What events changed since the last ones were settled.
     pending: pending::Pending,

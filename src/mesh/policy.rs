@@ -19,8 +19,8 @@ mod suggestion;
 
 pub(crate) use bounds::match_bytes;
 pub use bounds::{
-    AUTHORIZATION_BYTES, Estimate, Fit, GrantSizes, MAX_IDENTITY, MAX_MESH, MAX_NAMESPACE, TLS_BYTES,
-    TRACING_BYTES,
+    AUTHORIZATION_BYTES, Estimate, Fit, GrantSizes, MAX_IDENTITY, MAX_MESH, MAX_NAMESPACE, RECORDS_BYTES,
+    TLS_BYTES, TRACING_BYTES,
 };
 pub use egress::{EgressSurvey, GroupSizes, MAX_EGRESS, egress_ports};
 pub use grants::{Routes, allows_something, grant, grants};

@@ -32,6 +32,7 @@ mod inbound;
 mod intern;
 mod listener;
 mod liveness;
+mod log_records;
 mod messages;
 mod outbound;
 mod proto;

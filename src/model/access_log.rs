@@ -1,9 +1,12 @@
 //! What sidecars log of requests and connections, and in which format.
 //!
-//! Owns the choice: all, failures, or none.
+//! Owns the choice: all, failures, or none; and which collector is sent what is logged.
+
+use std::sync::Arc;
 
 use crate::declared::Declared;
-use crate::log_format::LogFormat;
+use crate::log_format::{LogAttributes, LogFormat};
+use crate::outside_server::ExtensionServer;
 
 /// What the sidecar of a workload logs.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
@@ -12,6 +15,17 @@ pub struct AccessLog {
     pub logged: Logged,
     /// How a line is made; `None` for SMC's own fields.
     pub format: Option<Declared<LogFormat>>,
+    /// The collector of OpenTelemetry to which all that is logged is sent as well.
+    pub collector: Option<LogCollector>,
+}
+
+/// A collector of logs, and what is said to it besides.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct LogCollector {
+    /// Where it is.
+    pub server: Declared<Arc<ExtensionServer>>,
+    /// The attributes of each record.
+    pub attributes: Declared<LogAttributes>,
 }
 
 /// Which requests and connections sidecars log.

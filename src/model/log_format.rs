@@ -14,8 +14,8 @@ use serde_json::Value;
 
 pub use operator::{InvalidLine, LONGEST, Line};
 
-/// The most bytes that a format takes in Envoy's configuration. Each filter chain has a copy of it, in the
-/// place of SMC's own fields, which take as much.
+/// The most bytes that a format takes in Envoy's configuration, and as many for the attributes of a record.
+/// Each filter chain has a copy of it, in the place of SMC's own fields, which take as much.
 pub const MAX_FORMAT: usize = 1024;
 
 /// How deep objects and lists may be in each other. Envoy reads a hundred levels of messages, of which each
@@ -30,6 +30,11 @@ const MEMBER: usize = 16;
 /// hundred times its memory at worst.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LogFormat(Arc<str>);
+
+/// The attributes of a record for a collector of OpenTelemetry: names and texts with operators. A clone shares
+/// them. They are kept as they are, like a [`LogFormat`].
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct LogAttributes(Arc<BTreeMap<String, String>>);
 
 /// What a format says.
 #[derive(Debug, Clone, PartialEq)]
@@ -94,6 +99,31 @@ impl LogFormat {
     }
 }
 
+impl LogAttributes {
+    /// Checks attributes.
+    pub fn of(texts: BTreeMap<String, String>) -> Result<Self, InvalidFormat> {
+        let mut bytes = 0;
+        for (name, text) in &texts {
+            bytes += name.len() + MEMBER + Line::parse(text)?.bytes();
+        }
+        if bytes > MAX_FORMAT {
+            return Err(InvalidFormat::TooLong(bytes));
+        }
+        Ok(Self(Arc::new(texts)))
+    }
+
+    /// What they say, by name.
+    pub fn lines(&self) -> impl Iterator<Item = (&str, Line)> {
+        // None is left out: the texts were checked.
+        self.0.iter().filter_map(|(name, text)| Some((name.as_str(), Line::parse(text).ok()?)))
+    }
+
+    /// The most bytes that they take in Envoy's configuration.
+    pub fn bytes(&self) -> usize {
+        self.lines().map(|(name, line)| name.len() + MEMBER + line.bytes()).sum()
+    }
+}
+
 impl LogLine {
     /// Reads a format. What is a JSON object is one, as in OSM; all else is text.
     fn parse(text: &str) -> Result<Self, InvalidFormat> {
@@ -149,6 +179,11 @@ impl LogValue {
         };
         MEMBER + inside
     }
+}
+
+/// A number as JSON writes it, in 24 bytes at most. JSON has no infinite one.
+pub fn number_text(number: f64) -> String {
+    serde_json::Number::from_f64(number).map(|number| number.to_string()).unwrap_or_default()
 }
 
 fn bytes_of(members: &BTreeMap<String, LogValue>) -> usize {
@@ -233,6 +268,22 @@ mod tests {
             assert!(read(&nested(MAX_DEPTH - 1, inside)).is_ok());
             assert_eq!(read(&nested(MAX_DEPTH, inside)), Err(InvalidFormat::TooDeep));
         }
+    }
+
+    #[test]
+    fn attributes_are_texts_with_operators_that_take_no_more_than_a_format() {
+        let of = |texts: &[(&str, &str)]| {
+            LogAttributes::of(
+                texts.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect(),
+            )
+        };
+        let read = of(&[("code", "%RESPONSE_CODE%"), ("", "")]).unwrap();
+        let lines: Vec<_> = read.lines().map(|(name, line)| (name, line.print(9))).collect();
+        assert_eq!(lines, [("", String::new()), ("code", "%RESPONSE_CODE%".to_owned())]);
+        assert!(matches!(of(&[("a", "%BOGUS%")]), Err(InvalidFormat::Line(_))));
+        let long = "x".repeat(MAX_FORMAT - MEMBER - 1);
+        assert_eq!(of(&[("a", &long)]).map(|read| read.bytes()), Ok(MAX_FORMAT));
+        assert_eq!(of(&[("ab", &long)]), Err(InvalidFormat::TooLong(MAX_FORMAT + 1)));
     }
 
     #[test]

@@ -240,6 +240,12 @@ kinds! {
         Telemetry = KindSpec {
             name: "Telemetry", plural: "telemetries", extent: Extent::MeshAndOwn, letter: b'Y', ..POLICY
         },
+        /// OSM's servers outside of the mesh, which other objects name.
+        ExtensionService = KindSpec {
+            name: "ExtensionService", group: "config.openservicemesh.io", versions: &["v1alpha2"],
+            advertised: "config.openservicemesh.io/v1alpha2", plural: "extensionservices",
+            extent: Extent::MeshAndOwn, letter: b'X', ..CUSTOM
+        },
     }
     // They are checked, and nothing follows from them.
     checked {

@@ -32,6 +32,10 @@ pub const EXTERNAL_AUTHORIZATION: &str = "external-authorization";
 pub const INBOUND_TRACES: &str = "inbound-traces";
 /// The cluster of the collector for what the outbound listener reports.
 pub const OUTBOUND_TRACES: &str = "outbound-traces";
+/// The cluster of the collector that is sent what the inbound listener logs, and what its records are called.
+pub const INBOUND_LOGS: &str = "inbound-logs";
+/// The same for the outbound listener.
+pub const OUTBOUND_LOGS: &str = "outbound-logs";
 
 /// The path of a sidecar's statistics.
 pub const STATISTICS_PATH: &str = "/stats/prometheus";

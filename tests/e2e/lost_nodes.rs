@@ -61,7 +61,7 @@ async fn both_answer(lab: &LabHandle, call: &[&str]) -> Result<(), String> {
 }
 
 /// Loses (`-I`) or finds (`-D`) the node of a pod.
-async fn change(lab: &LabHandle, action: &str, pod: &str) {
+pub(crate) async fn change(lab: &LabHandle, action: &str, pod: &str) {
     let address = lab.pod_ip(pod).await.unwrap().to_string();
     for end in ["-d", "-s"] {
         let command = ["iptables", "--wait", "5", action, "FORWARD", end, &address, "-j", "DROP"];

@@ -24,6 +24,7 @@ mod external_authorization;
 mod ingress;
 mod leaving;
 mod live;
+mod log_records;
 mod lost_nodes;
 mod machines;
 mod mesh;

@@ -7,6 +7,7 @@ mod echo;
 mod fetch;
 mod grpc;
 mod load;
+mod log_records;
 mod tcp;
 mod tls;
 

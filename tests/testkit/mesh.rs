@@ -196,6 +196,11 @@ pub fn telemetry(name: &str, spec: Value) -> Input {
     upsert(Object::from(osm::read_telemetry(&name.parse().unwrap(), spec).object.unwrap()))
 }
 
+/// An OSM ExtensionService.
+pub fn extension_service(name: &str, spec: Value) -> Input {
+    upsert(Object::from(osm::read_extension_service(&name.parse().unwrap(), spec).object.unwrap()))
+}
+
 /// The MeshConfig.
 pub fn mesh_config(permissive: bool, egress: bool) -> Input {
     let name = NamespacedName::new("smc-system", "osm-mesh-config").unwrap();

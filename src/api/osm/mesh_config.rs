@@ -6,7 +6,6 @@
 
 mod external_authorization;
 mod ingress_gateway;
-mod outside_server;
 mod replica_settings;
 mod resources;
 pub mod schema;

@@ -1,13 +1,14 @@
 //! `policy.openservicemesh.io` Telemetry: what the sidecars of pods log.
 //!
 //! Owns its fields, and the bounds on them. A selector that cannot be read selects nothing; a format that
-//! cannot be read is left out, so that SMC's own fields are logged.
+//! cannot be read is left out, so that SMC's own fields are logged. A collector that cannot be read is none,
+//! and an attribute that cannot be read is left out.
 
 use std::collections::BTreeMap;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde_json::{Value, json};
-use smc_model::log_format::{LogFormat, LogLine, MAX_FORMAT};
+use smc_model::log_format::{Line, LogAttributes, LogFormat, LogLine, MAX_FORMAT};
 use smc_types::ids::NamespacedName;
 use smc_types::object_ref::Kind;
 use smc_types::problem::Reading;
@@ -27,7 +28,8 @@ pub const KIND: CustomKind = CustomKind {
 /// The most labels of a selector. Each is looked for at each pod of the namespace.
 const MAX_LABELS: usize = 16;
 
-/// The most attributes of a log, and the longest value, in characters.
+/// The most attributes of a record, and the longest value, in characters. All of them together have
+/// [`MAX_FORMAT`] bytes.
 const MAX_ATTRIBUTES: usize = 128;
 const MAX_ATTRIBUTE: usize = 4096;
 
@@ -52,7 +54,7 @@ pub struct AccessLog {
     /// own fields.
     #[schemars(length(min = 1, max = 2 * MAX_FORMAT))]
     pub format: Option<String>,
-    /// A collector of OpenTelemetry. Not enforced yet.
+    /// A collector of OpenTelemetry, to which all that is logged is sent as well.
     pub open_telemetry: Option<OpenTelemetry>,
 }
 
@@ -60,22 +62,22 @@ pub struct AccessLog {
 #[derive(Debug, JsonSchema)]
 #[schemars(rename_all = "camelCase")]
 pub struct OpenTelemetry {
-    /// Where it is: an object of a kind that SMC does not read.
-    pub extension_service: Option<ExtensionService>,
-    /// What each line says besides.
+    /// Where it is.
+    pub extension_service: ExtensionServiceReference,
+    /// What each record says besides: names and texts with operators, as in a format.
     #[schemars(default, schema_with = "attributes")]
     pub attributes: Option<BTreeMap<String, String>>,
 }
 
 /// An object of the kind ExtensionService.
 #[derive(Debug, JsonSchema)]
-pub struct ExtensionService {
-    /// Its namespace.
-    #[schemars(length(max = 63))]
-    pub namespace: Option<String>,
+pub struct ExtensionServiceReference {
+    /// Its namespace: that of the Telemetry, or the control plane's.
+    #[schemars(length(min = 1, max = 63))]
+    pub namespace: String,
     /// Its name.
-    #[schemars(length(max = 253))]
-    pub name: Option<String>,
+    #[schemars(length(min = 1, max = 253))]
+    pub name: String,
 }
 
 /// Values of labels have 63 characters.
@@ -98,6 +100,17 @@ pub struct Telemetry {
     pub selector: BTreeMap<String, String>,
     /// How a line is made; `None` for SMC's own fields.
     pub format: Option<LogFormat>,
+    /// The collector that is sent what is logged.
+    pub collector: Option<Collector>,
+}
+
+/// A collector of OpenTelemetry as the mesh reads it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Collector {
+    /// The ExtensionService that says where it is.
+    pub service: NamespacedName,
+    /// The attributes of each record.
+    pub attributes: LogAttributes,
 }
 
 /// Reads the `spec` of a Telemetry.
@@ -114,18 +127,64 @@ fn read(id: &NamespacedName, spec: Node, findings: &mut Findings) -> Option<Tele
         None => Some(BTreeMap::new()),
     };
     let log = spec.require("accessLog", findings).and_then(|node| node.object(findings));
-    let format = log.map(|mut log| {
+    let log = log.map(|mut log| {
         let format = log.take("format").and_then(|node| read_format(node, findings));
-        let path = log.path("openTelemetry");
-        // Its fields are those of a kind that the mesh does not read.
-        if log.take("openTelemetry").is_some() {
-            findings.warning(&path, "is not enforced yet: no collector is sent what is logged");
-        }
+        let collector = log.take("openTelemetry").and_then(|node| read_collector(node, findings));
         log.finish(findings);
-        format
+        (format, collector)
     });
     spec.finish(findings);
-    Some(Telemetry { id: id.clone(), selector: selector?, format: format? })
+    let (selector, (format, collector)) = (selector?, log?);
+    Some(Telemetry { id: id.clone(), selector, format, collector })
+}
+
+fn read_collector(node: Node, findings: &mut Findings) -> Option<Collector> {
+    let mut fields = node.object(findings)?;
+    let service = fields.require("extensionService", findings);
+    let service = service.and_then(|node| read_reference(node, findings));
+    let attributes = fields.take("attributes").and_then(|node| read_attributes(node, findings));
+    fields.finish(findings);
+    Some(Collector { service: service?, attributes: attributes.unwrap_or_default() })
+}
+
+fn read_reference(node: Node, findings: &mut Findings) -> Option<NamespacedName> {
+    let path = node.path.clone();
+    let mut fields = node.object(findings)?;
+    let mut part = |name| fields.require(name, findings).and_then(|node| node.text(findings));
+    let (namespace, name) = (part("namespace"), part("name"));
+    fields.finish(findings);
+    NamespacedName::new(&namespace?, &name?).map_err(|error| findings.error(&path, error.to_string())).ok()
+}
+
+/// What of the attributes can be read. `None` if they are too many.
+fn read_attributes(node: Node, findings: &mut Findings) -> Option<LogAttributes> {
+    let path = node.path.clone();
+    let attributes: Vec<_> = node.object(findings)?.rest().collect();
+    if attributes.len() > MAX_ATTRIBUTES {
+        let message = format!("are {}; {MAX_ATTRIBUTES} are the most, and none is sent", attributes.len());
+        findings.error(&path, message);
+        return None;
+    }
+    let read = attributes.into_iter().filter_map(|(name, node)| {
+        let path = node.path.clone();
+        let text = node.text(findings)?;
+        match Line::parse(&text) {
+            Ok(line) => warn_of_credentials(line.logged_credentials(), &path, findings),
+            Err(error) => {
+                findings.error(&path, format!("{error}; the attribute is left out"));
+                return None;
+            }
+        }
+        Some((name, text))
+    });
+    let read = read.collect();
+    match LogAttributes::of(read) {
+        Ok(attributes) => Some(attributes),
+        Err(error) => {
+            findings.error(&path, format!("{error}; none is sent"));
+            None
+        }
+    }
 }
 
 /// The labels. `None` if one of them cannot be read: fewer would select more.
@@ -152,14 +211,18 @@ fn read_format(node: Node, findings: &mut Findings) -> Option<LogFormat> {
         }
     };
     let line = format.line();
-    if let Some(header) = line.as_ref().and_then(LogLine::logged_credentials) {
-        findings
-            .warning(&path, format!("logs the header {header}: a reader of the log can use its credentials"));
-    }
+    warn_of_credentials(line.as_ref().and_then(LogLine::logged_credentials), &path, findings);
     if line.is_some_and(|line| line.is_nearly_json()) {
         findings.warning(&path, "begins with a brace and is no JSON object: it is logged as text");
     }
     Some(format)
+}
+
+fn warn_of_credentials(header: Option<&str>, path: &str, findings: &mut Findings) {
+    if let Some(header) = header {
+        let message = format!("logs the header {header}: a reader of the log can use its credentials");
+        findings.warning(path, message);
+    }
 }
 
 #[cfg(test)]
@@ -182,6 +245,7 @@ mod tests {
             id: "shop/logs".parse().unwrap(),
             selector: [("app".to_owned(), "httpbin".to_owned())].into(),
             format: Some(LogFormat::parse(text).unwrap()),
+            collector: None,
         };
         assert_eq!(read(spec), Reading { object: Some(expected), problems: vec![] });
     }
@@ -199,7 +263,6 @@ mod tests {
             (json!({"format": "{\"a\": \"%ENVIRONMENT(A)%\"}"}), false, vec![FORMAT]),
             (json!({"format": ""}), false, vec![FORMAT]),
             (json!({"format": 5}), false, vec![FORMAT]),
-            (json!({"openTelemetry": {}}), false, vec!["spec.accessLog.openTelemetry"]),
             (json!({"formt": "x"}), false, vec!["spec.accessLog.formt"]),
         ] {
             let reading = read(json!({"accessLog": log}));
@@ -207,6 +270,56 @@ mod tests {
             assert_eq!(object.format.is_some(), has_format, "{log}");
             assert!(object.selector.is_empty());
             assert_eq!(fields(&reading), problems, "{log}");
+        }
+    }
+
+    /// OSM's own shape.
+    #[test]
+    fn a_collector_is_named_with_the_attributes_of_a_record() {
+        const FIELD: &str = "spec.accessLog.openTelemetry";
+        let service = json!({"namespace": "osm-system", "name": "otel"});
+        let many: BTreeMap<_, _> = (0..=MAX_ATTRIBUTES).map(|n| (n.to_string(), "x")).collect();
+        for (sentence, attributes, expected, problems) in [
+            ("none", json!({}), Some(&[][..]), vec![]),
+            (
+                "operators and texts",
+                json!({"code": "%RESPONSE_CODE%", "zone": "a"}),
+                Some(&["code", "zone"]),
+                vec![],
+            ),
+            ("credentials", json!({"who": "%REQ(COOKIE)%"}), Some(&["who"]), vec![".attributes.who"]),
+            ("one cannot be read", json!({"a": "%BOGUS%", "b": "c"}), Some(&["b"]), vec![".attributes.a"]),
+            ("one is no text", json!({"a": 5, "b": "c"}), Some(&["b"]), vec![".attributes.a"]),
+            ("too many", json!(many), Some(&[]), vec![".attributes"]),
+            ("too long", json!({"a": "x".repeat(MAX_FORMAT)}), Some(&[]), vec![".attributes"]),
+            ("a list", json!([]), Some(&[]), vec![".attributes"]),
+        ] {
+            let collector = json!({"extensionService": service, "attributes": attributes});
+            let reading = read(json!({"accessLog": {"openTelemetry": collector}}));
+            let found = reading.object.as_ref().unwrap().collector.as_ref();
+            let names = found.map(|read| read.attributes.lines().map(|(name, _)| name).collect::<Vec<_>>());
+            assert_eq!(names.as_deref(), expected, "{sentence}");
+            assert_eq!(found.unwrap().service.to_string(), "osm-system/otel");
+            let problems: Vec<_> = problems.iter().map(|field| format!("{FIELD}{field}")).collect();
+            assert_eq!(fields(&reading), problems, "{sentence}");
+        }
+    }
+
+    #[test]
+    fn a_collector_without_a_name_is_none() {
+        const FIELD: &str = "spec.accessLog.openTelemetry";
+        for (collector, field) in [
+            (json!({}), ".extensionService"),
+            (json!({"extensionService": {"name": "otel"}}), ".extensionService.namespace"),
+            (json!({"extensionService": {"namespace": "shop"}}), ".extensionService.name"),
+            (json!({"extensionService": {"namespace": "a b", "name": "otel"}}), ".extensionService"),
+            (json!({"extensionService": "shop/otel"}), ".extensionService"),
+            (json!([]), ""),
+        ] {
+            let reading = read(json!({"accessLog": {"format": "%PROTOCOL%", "openTelemetry": collector}}));
+            let object = reading.object.as_ref().unwrap();
+            assert_eq!((&object.collector, object.format.is_some()), (&None, true), "{collector}");
+            assert_eq!(fields(&reading), [format!("{FIELD}{field}")], "{collector}");
         }
     }
 

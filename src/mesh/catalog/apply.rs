@@ -62,6 +62,7 @@ impl Catalog {
             Object::Retry(new) => self.set_retry(&new.id.clone(), Some(new)),
             Object::UpstreamTrafficSetting(new) => self.set_upstream_setting(&new.id.clone(), Some(new)),
             Object::Telemetry(new) => self.set_telemetry(&new.id.clone(), Some(new)),
+            Object::ExtensionService(new) => self.set_extension_service(&new.id.clone(), Some(new)),
         }
     }
 
@@ -97,6 +98,7 @@ impl Catalog {
             EffectiveKind::Retry => self.set_retry(name, None),
             EffectiveKind::UpstreamTrafficSetting => self.set_upstream_setting(name, None),
             EffectiveKind::Telemetry => self.set_telemetry(name, None),
+            EffectiveKind::ExtensionService => self.set_extension_service(name, None),
         }
     }
 

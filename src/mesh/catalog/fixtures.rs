@@ -11,13 +11,14 @@ use crate::policy::fixtures;
 pub(crate) use crate::policy::fixtures::{
     account, accounts, http_match, http_rule, ip, name, service_id, tcp_rule,
 };
+use smc_api::osm::telemetry::Collector;
 use smc_api::osm::upstream_traffic_setting::UpstreamHost;
-use smc_api::osm::{MeshConfig, Retry, Telemetry, UpstreamTrafficSetting};
+use smc_api::osm::{ExtensionService, MeshConfig, Retry, Telemetry, UpstreamTrafficSetting};
 use smc_api::smi::{Backend, Rule, TrafficSplit};
 use smc_model::connection_settings::ConnectionSettings;
 use smc_model::external_authorization::ExternalAuthorization;
-use smc_model::log_format::LogFormat;
-use smc_model::outside_server::{OutsideServer, ServerHost};
+use smc_model::log_format::{LogAttributes, LogFormat};
+use smc_model::outside_server::{ExtensionServer, OutsideServer, ServerHost};
 use smc_model::rate_limit::{LocalRateLimits, Rate, RateUnit, RequestLimit, RouteLimit, TOO_MANY_REQUESTS};
 use smc_model::regex::Pattern;
 use smc_model::retry_policy::{RetryCondition, RetryPolicy};
@@ -197,7 +198,22 @@ pub(crate) fn retry(id: &str, source: &str, services: &[&str], retries: u32) -> 
 pub(crate) fn telemetry(id: &str, app: Option<&str>, format: Option<&str>) -> Object {
     let selector = app.map(|app| ("app".to_owned(), app.to_owned())).into_iter().collect();
     let format = format.map(|format| LogFormat::parse(format).unwrap());
-    Object::from(Telemetry { id: name(id), selector, format })
+    Object::from(Telemetry { id: name(id), selector, format, collector: None })
+}
+
+/// A Telemetry, with a collector that is sent records with an attribute.
+pub(crate) fn sent_to(telemetry: Object, service: &str, attribute: &str) -> Object {
+    let Object::Telemetry(telemetry) = telemetry else { unreachable!("a Telemetry") };
+    let attributes = LogAttributes::of([("a".to_owned(), attribute.to_owned())].into()).unwrap();
+    let collector = Some(Collector { service: name(service), attributes });
+    Object::from(Telemetry { collector, ..(*telemetry).clone() })
+}
+
+/// An ExtensionService at this host.
+pub(crate) fn extension_service(id: &str, host: &str) -> Object {
+    let server = OutsideServer { host: ServerHost::Name(host.to_owned()), port: 4317 };
+    let server = Arc::new(ExtensionServer { server, connect_timeout: Duration::from_secs(5) });
+    Object::from(ExtensionService { id: name(id), server })
 }
 
 /// The class of an identity's sidecars that are behind no service.

@@ -7,7 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::Catalog;
-use crate::policy::{self, AUTHORIZATION_BYTES, Estimate, Fit, Opening, Routes, TLS_BYTES, TRACING_BYTES};
+use crate::policy::{
+    self, AUTHORIZATION_BYTES, Estimate, Fit, Opening, RECORDS_BYTES, Routes, TLS_BYTES, TRACING_BYTES,
+};
 use smc_api::osm::MeshConfig;
 use smc_api::osm::ingress_backend::IngressProtocol;
 use smc_api::smi::{RouteGroup, TcpRoute};
@@ -87,11 +89,13 @@ impl Catalog {
         let traced = config.and_then(|config| config.tracing.as_ref());
         let traced = traced.map_or(0, |tracing| TRACING_BYTES + tracing.address_bytes());
         let tls = usize::from(config.is_some_and(|config| config.tls.is_some())) * TLS_BYTES;
+        let records = self.access_log(class).collector;
+        let records = records.map_or(0, |collector| RECORDS_BYTES + collector.attributes.what.bytes());
         let of_requests = usize::from(asked) * AUTHORIZATION_BYTES + traced;
         for port in &class.inbound {
             let http = port.protocol.is_http();
             let settings = port.services.iter().filter_map(|service| self.setting_of(service));
-            let each = tls + usize::from(http) * of_requests;
+            let each = tls + records + usize::from(http) * of_requests;
             let bytes =
                 settings.map(|setting| setting.rate_limits.bytes(http)).fold(each, usize::saturating_add);
             estimate.add_limits(port, bytes, 1 + ways.get(port).map_or(0, BTreeSet::len));

@@ -92,6 +92,8 @@ pub(super) struct Index {
     pub(super) classes: BTreeMap<ServiceAccountId, BTreeMap<Arc<ProxyClass>, usize>>,
     /// The classes in which a port that the service targets has another protocol for another service, too.
     pub(super) conflicts: BTreeMap<ServiceId, BTreeSet<Arc<ProxyClass>>>,
+    /// The ExtensionServices whose host is each service.
+    pub(super) extended_at: BTreeMap<ServiceId, BTreeSet<NamespacedName>>,
     /// The classes whose sidecars log by each Telemetry.
     pub(super) logging: BTreeMap<NamespacedName, BTreeSet<Arc<ProxyClass>>>,
     /// The accounts with a class, by namespace.

@@ -10,6 +10,7 @@ mod candidate;
 pub(super) mod check;
 mod egress;
 mod endpoints;
+mod extension_service;
 pub(super) mod found;
 mod identities;
 mod ingress;

@@ -36,6 +36,7 @@ impl Catalog {
             Object::Retry(object) => self.retries.get(&object.id) == Some(object),
             Object::UpstreamTrafficSetting(object) => self.upstream_settings.get(&object.id) == Some(object),
             Object::Telemetry(object) => self.telemetry(&object.id) == Some(object),
+            Object::ExtensionService(object) => self.extension_services.get(&object.id) == Some(object),
         }
     }
 

@@ -13,7 +13,7 @@ use super::index::selects;
 use super::problems::check::Check;
 use super::problems::found::Around;
 use smc_api::osm::Telemetry;
-use smc_model::access_log::{AccessLog, Logged};
+use smc_model::access_log::{AccessLog, LogCollector, Logged};
 use smc_model::declared::Declared;
 use smc_model::topology::Workload;
 use smc_types::ids::{NamespacedName, ServiceAccountId, WorkloadId};
@@ -97,11 +97,16 @@ impl Catalog {
         let telemetry = class.telemetry.as_ref().and_then(|id| self.telemetry(id));
         let undecided = if telemetry.is_some() { Logged::All } else { Logged::Failures };
         let logged = decided.unwrap_or(undecided);
-        let format = telemetry.filter(|_| logged != Logged::Off).and_then(|telemetry| {
-            let by = ObjectRef::Namespaced(Kind::Telemetry, telemetry.id.clone());
-            Some(Declared { what: telemetry.format.clone()?, by })
+        let Some(telemetry) = telemetry.filter(|_| logged != Logged::Off) else {
+            return AccessLog { logged, ..AccessLog::default() };
+        };
+        let by = || ObjectRef::Namespaced(Kind::Telemetry, telemetry.id.clone());
+        let format = telemetry.format.clone().map(|what| Declared { what, by: by() });
+        let collector = telemetry.collector.as_ref().and_then(|collector| {
+            let attributes = Declared { what: collector.attributes.clone(), by: by() };
+            Some(LogCollector { server: self.collector(telemetry)?, attributes })
         });
-        AccessLog { logged, format }
+        AccessLog { logged, format, collector }
     }
 }
 

@@ -24,8 +24,8 @@ use prost::{DecodeError, Message, Name};
 
 use super::limits::CONNECTION_LIMIT;
 use super::reader::{
-    Client, EXTERNAL_AUTHORIZATION, INBOUND_TRACES, INGRESS, INGRESS_VALIDATION, OPTIONAL_INGRESS_VALIDATION,
-    OUTBOUND_TRACES, Reader, names_identities, wrapped,
+    Client, EXTERNAL_AUTHORIZATION, INGRESS, INGRESS_VALIDATION, OPTIONAL_INGRESS_VALIDATION, Reader,
+    SERVERS, names_identities, wrapped,
 };
 use super::{Facts, egress, requests};
 use smc_xds::resource::{ResourceType, Version};
@@ -191,8 +191,8 @@ impl Reader {
                 self.tls(&common);
             }
             None if in_pod
-                || [PASSTHROUGH_CLUSTER, EXTERNAL_AUTHORIZATION, INBOUND_TRACES, OUTBOUND_TRACES]
-                    .contains(&&*cluster.name)
+                || cluster.name == PASSTHROUGH_CLUSTER
+                || SERVERS.contains(&&*cluster.name)
                 || egress::leads_out(&cluster) => {}
             None => self.fault("connects to the mesh in clear text"),
         }
@@ -237,7 +237,7 @@ impl Reader {
         }
         let client = Client::of(&listener.name);
         self.inspection(&listener, client);
-        self.logs(&listener.access_log)?;
+        self.logs(&listener.access_log, client)?;
         for chain in listener.filter_chains.iter().chain(&listener.default_filter_chain) {
             self.chain(chain, client)?;
         }
@@ -286,7 +286,7 @@ impl Reader {
                 if let Some(tcp_proxy::ClusterSpecifier::Cluster(cluster)) = &proxy.cluster_specifier {
                     self.way_out(chain, client, cluster);
                 }
-                self.logs(&proxy.access_log)?;
+                self.logs(&proxy.access_log, client)?;
                 self.tcp(proxy);
             }
         }

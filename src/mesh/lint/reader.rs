@@ -34,6 +34,14 @@ pub(super) const EXTERNAL_AUTHORIZATION: &str = "external-authorization";
 pub(super) const INBOUND_TRACES: &str = "inbound-traces";
 pub(super) const OUTBOUND_TRACES: &str = "outbound-traces";
 
+/// The same for the server that is sent what each listener logs.
+pub(super) const INBOUND_LOGS: &str = "inbound-logs";
+pub(super) const OUTBOUND_LOGS: &str = "outbound-logs";
+
+/// The clusters of servers outside of the mesh that sidecars themselves call.
+pub(super) const SERVERS: [&str; 5] =
+    [EXTERNAL_AUTHORIZATION, INBOUND_TRACES, OUTBOUND_TRACES, INBOUND_LOGS, OUTBOUND_LOGS];
+
 /// The clients of a listener.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Client {

@@ -46,7 +46,7 @@ impl Reader {
         if !prefix.is_empty() && !manager.http_filters.first().is_some_and(denies_by_default) {
             self.fault("has an HTTP chain whose first filter does not deny by default");
         }
-        self.logs(&manager.access_log)?;
+        self.logs(&manager.access_log, client)?;
         self.tracing(manager.tracing.as_ref(), client)?;
         for filter in &manager.http_filters {
             if let Some(http_filter::ConfigType::ConfigDiscovery(source)) = &filter.config_type {

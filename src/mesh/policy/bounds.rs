@@ -33,6 +33,11 @@ pub const AUTHORIZATION_BYTES: usize = 256;
 /// What a filter chain takes more where requests are traced, beside the collector's address.
 pub const TRACING_BYTES: usize = 384;
 
+/// What a filter chain takes more where a collector is sent what is logged, beside the attributes: which
+/// records, and their body. That is as long as a line of the log, but for numbers, which are texts of up to
+/// twice as many bytes.
+pub const RECORDS_BYTES: usize = 3072;
+
 /// What a filter chain takes more where the mesh chooses its TLS: all suites and all curves.
 pub const TLS_BYTES: usize = 256;
 

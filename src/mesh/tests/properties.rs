@@ -204,6 +204,7 @@ fn removals() -> impl Strategy<Value = Input> {
         (Kind::TcpRoute, "tcp"),
         (Kind::TrafficSplit, "split"),
         (Kind::Telemetry, "log"),
+        (Kind::ExtensionService, "otel"),
     ];
     (prop::sample::select(kinds), prop::sample::select(&NAMESPACES[..]), 0..3_usize).prop_map(
         |((kind, name), namespace, i)| {
@@ -226,6 +227,8 @@ fn inputs() -> impl Strategy<Value = Input> {
         2 => (namespaced("tcp", 2), prop::sample::select(vec![vec![], vec![80], vec![8080, 9]])).prop_map(|(name, ports)| tcp(&name, &ports)),
         3 => splits(),
         3 => telemetries(),
+        2 => (namespaced("otel", 2), prop::sample::select(vec!["otel.example", "192.0.2.7"]))
+            .prop_map(|(name, host)| extension_service(&name, json!({"host": host, "port": 4317}))),
         3 => removals(),
         1 => (any::<bool>(), any::<bool>()).prop_map(|(permissive, egress)| mesh_config(permissive, egress)),
         1 => (namespaced("sa", 2), 0..2_u8).prop_map(|(account, i)| certify(&account, &format!("chain {i}"), "key")),
@@ -241,8 +244,15 @@ fn inputs() -> impl Strategy<Value = Input> {
 fn telemetries() -> impl Strategy<Value = Input> {
     let selector = prop::option::of(prop::sample::select(&APPS[..]));
     let log = prop::sample::select(vec![json!({}), json!({"format": "%PROTOCOL%"}), json!({"format": "x"})]);
-    (namespaced("log", 3), selector, log).prop_map(|(name, app, log)| {
+    let collector = prop::option::of((namespaced("otel", 2), prop::sample::select(vec!["%PROTOCOL%", "x"])));
+    (namespaced("log", 3), selector, log, collector).prop_map(|(name, app, log, collector)| {
         let mut spec = json!({ "accessLog": log });
+        if let Some((service, text)) = collector {
+            let (namespace, service) = service.split_once('/').unwrap();
+            spec["accessLog"]["openTelemetry"] = json!({
+                "extensionService": {"namespace": namespace, "name": service}, "attributes": {"a": text},
+            });
+        }
         if let Some(app) = app {
             spec["selector"] = json!({ "app": app });
         }

@@ -1,4 +1,5 @@
-//! The access log: one line for each request or connection, on Envoy's standard output.
+//! The access log: one line for each request or connection, on Envoy's standard output, and to a collector
+//! where one is declared.
 //!
 //! Owns SMC's own fields, as JSON, and what counts as a failure: by default nothing else is logged. The
 //! generated `google.protobuf.Struct` holds a hash map, whose order would change the bytes, so an equivalent
@@ -22,7 +23,7 @@ use prost::{Message, Name, Oneof};
 use smc_model::access_log::{AccessLog, Logged};
 use smc_model::log_format::{LONGEST, LogLine, LogValue};
 
-use super::http_match;
+use super::{http_match, log_records};
 
 /// The fields of an HTTP request.
 const HTTP: &[(&str, &str)] = &[
@@ -117,28 +118,30 @@ pub(super) struct Logs {
 }
 
 impl Logs {
-    pub(super) fn of(log: &AccessLog) -> Self {
-        Self { http: http(log), ingress: ingress(log), tcp: tcp(log) }
+    /// What is logged, with this cluster of the collector.
+    pub(super) fn of(log: &AccessLog, collector: &str) -> Self {
+        Self { http: http(log, collector), ingress: ingress(log, collector), tcp: tcp(log, collector) }
     }
 }
 
 /// Logs HTTP requests.
-fn http(log: &AccessLog) -> Vec<log::AccessLog> {
-    logged(log, HTTP, LONGEST, http_failures)
+fn http(log: &AccessLog, collector: &str) -> Vec<log::AccessLog> {
+    logged(log, collector, HTTP, LONGEST, http_failures)
 }
 
 /// Logs HTTP requests from outside of the mesh.
-fn ingress(log: &AccessLog) -> Vec<log::AccessLog> {
-    logged(log, INGRESS, LONGEST_OF_A_STRANGER, http_failures)
+fn ingress(log: &AccessLog, collector: &str) -> Vec<log::AccessLog> {
+    logged(log, collector, INGRESS, LONGEST_OF_A_STRANGER, http_failures)
 }
 
 /// Logs connections.
-fn tcp(log: &AccessLog) -> Vec<log::AccessLog> {
-    logged(log, TCP, LONGEST, tcp_failures)
+fn tcp(log: &AccessLog, collector: &str) -> Vec<log::AccessLog> {
+    logged(log, collector, TCP, LONGEST, tcp_failures)
 }
 
 fn logged(
     log: &AccessLog,
+    cluster: &str,
     fields: &[(&str, &str)],
     longest: u32,
     failures: impl FnOnce() -> FilterSpecifier,
@@ -149,8 +152,15 @@ fn logged(
         Logged::Failures => Some(filter(failures())),
     };
     let declared = log.format.as_ref().and_then(|format| format.what.line());
-    let format = declared.map_or_else(|| own(fields), |line| as_declared(&line, longest));
-    vec![log::AccessLog { filter, ..stdout(format) }]
+    let format = declared.as_ref().map_or_else(|| own(fields), |line| as_declared(line, longest));
+    let mut logs = vec![log::AccessLog { filter: filter.clone(), ..stdout(format) }];
+    logs.extend(log.collector.as_ref().map(|collector| {
+        let body = declared
+            .as_ref()
+            .map_or_else(|| log_records::own(fields), |line| log_records::as_declared(line, longest));
+        log::AccessLog { filter, ..log_records::log(collector, cluster, body, longest) }
+    }));
+    logs
 }
 
 /// What Envoy has a flag for, 403, 5xx, and what gRPC has in their place. An application's answers of these
@@ -331,7 +341,7 @@ mod tests {
             what: LogFormat::parse(text).unwrap(),
             by: ObjectRef::Namespace("shop".to_owned()),
         };
-        AccessLog { logged, format: format.map(declared) }
+        AccessLog { logged, format: format.map(declared), collector: None }
     }
 
     /// The format as Envoy's own messages have it.
@@ -347,7 +357,9 @@ mod tests {
     #[test]
     fn the_ordered_message_reads_back_as_envoys_own() {
         let all = of(Logged::All, None);
-        for (logs, expected) in [(http(&all), HTTP), (ingress(&all), INGRESS), (tcp(&all), TCP)] {
+        for (logs, expected) in
+            [(http(&all, "logs"), HTTP), (ingress(&all, "logs"), INGRESS), (tcp(&all, "logs"), TCP)]
+        {
             let Generated::JsonFormat(json) = read(logs) else { panic!("not JSON") };
             assert_eq!(json.fields.len(), expected.len());
             for (key, text) in expected {
@@ -355,7 +367,7 @@ mod tests {
             }
         }
         let nested = r#"{"a": {"b": ["%PROTOCOL%", 1.5, true, null, {"c": "%REQ(X)%"}]}}"#;
-        let Generated::JsonFormat(json) = read(http(&of(Logged::All, Some(nested)))) else {
+        let Generated::JsonFormat(json) = read(http(&of(Logged::All, Some(nested)), "logs")) else {
             panic!("not JSON")
         };
         let Some(Kind::StructValue(a)) = &json.fields["a"].kind else { panic!("no object") };
@@ -370,7 +382,9 @@ mod tests {
     #[test]
     fn a_text_is_logged_as_it_is_and_a_stranger_fills_less_of_it() {
         let log = of(Logged::All, Some("100%% %REQ(:PATH)% %REQ(X):9%"));
-        for (logs, cut) in [(http(&log), 2048), (tcp(&log), 2048), (ingress(&log), 512)] {
+        for (logs, cut) in
+            [(http(&log, "logs"), 2048), (tcp(&log, "logs"), 2048), (ingress(&log, "logs"), 512)]
+        {
             let Generated::TextFormatSource(source) = read(logs) else { panic!("not text") };
             let text = format!("100%% %REQ(:PATH):{cut}% %REQ(X):9%\n");
             assert_eq!(source.specifier, Some(Specifier::InlineString(text)));
@@ -400,8 +414,8 @@ mod tests {
     fn nothing_is_logged_where_the_log_is_off_and_failures_have_a_filter() {
         for format in [None, Some("%PROTOCOL%")] {
             let log = |logged| of(logged, format);
-            assert!(http(&log(Logged::Off)).is_empty() && tcp(&log(Logged::Off)).is_empty());
-            for logs in [http(&log(Logged::Failures)), tcp(&log(Logged::Failures))] {
+            assert!(http(&log(Logged::Off), "logs").is_empty() && tcp(&log(Logged::Off), "logs").is_empty());
+            for logs in [http(&log(Logged::Failures), "logs"), tcp(&log(Logged::Failures), "logs")] {
                 let [log] = logs.try_into().unwrap();
                 assert!(log.filter.is_some());
             }

@@ -18,7 +18,7 @@ use envoy_types::util::pack_any;
 use super::proto::{self, Families};
 use super::{affinity, liveness, messages, retry, tls};
 use smc_model::connection_settings::ConnectionSettings;
-use smc_model::outside_server::{OutsideServer, ServerHost};
+use smc_model::outside_server::{ExtensionServer, OutsideServer, ServerHost};
 use smc_model::topology::SessionAffinity;
 use smc_types::ids::ServiceId;
 use smc_types::ports::ADMIN_PORT;
@@ -264,23 +264,33 @@ pub(super) fn outside(
 }
 
 /// How many connections, and how many reports that wait for one or for an answer, a sidecar has with a
-/// collector of traces. A report has five spans, some 5 KB; what does not fit is lost. A collector that takes
-/// connections and does not answer would have one for each report otherwise.
+/// collector. One of traces has five spans, some 5 KB, and one of logs up to 16 KiB of records, thus two
+/// megabytes in all; what does not fit is lost. A collector that takes connections and does not answer would have one
+/// for each report otherwise.
 const COLLECTOR_CONNECTIONS: u32 = 4;
 const COLLECTOR_REPORTS: u32 = 64;
 
 /// The server that takes traces.
-pub(super) fn collector(name: &str, server: &OutsideServer, families: Families) -> cluster::Cluster {
+pub(super) fn trace_collector(name: &str, server: &OutsideServer, families: Families) -> cluster::Cluster {
+    collector(outside(name, Some(server), AppProtocol::Http, families))
+}
+
+/// The server that takes what is logged.
+pub(super) fn log_collector(name: &str, server: &ExtensionServer, families: Families) -> cluster::Cluster {
+    cluster::Cluster {
+        connect_timeout: Some(proto::duration(server.connect_timeout)),
+        ..collector(outside(name, Some(&server.server), AppProtocol::Http2, families))
+    }
+}
+
+fn collector(cluster: cluster::Cluster) -> cluster::Cluster {
     let mut breakers = limits(0);
     for threshold in &mut breakers.thresholds {
         threshold.max_connections = Some(proto::number(COLLECTOR_CONNECTIONS));
         threshold.max_pending_requests = Some(proto::number(COLLECTOR_REPORTS));
         threshold.max_requests = Some(proto::number(COLLECTOR_REPORTS));
     }
-    cluster::Cluster {
-        circuit_breakers: Some(breakers),
-        ..outside(name, Some(server), AppProtocol::Http, families)
-    }
+    cluster::Cluster { circuit_breakers: Some(breakers), ..cluster }
 }
 
 /// Servers that are no sidecars. They get no pings, which some take for an attack (gRPC's `too_many_pings`).

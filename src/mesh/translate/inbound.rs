@@ -18,7 +18,7 @@ use super::proto::{self, Families};
 use super::provenance::{self, Objects};
 use super::rate_limit::{Caller, PortLimits};
 use super::rbac::Rules;
-use super::reports::Reports;
+use super::reports::{Half, Reports};
 use super::settings::Settings;
 use super::tls::ClientCertificates;
 use super::{cluster, external_authorization, route, secret};
@@ -109,9 +109,9 @@ pub(super) fn translate(
             ingress.push(way);
         }
     }
-    let (log, collector) = (&intent.access_log, names::INBOUND_TRACES);
+    let (log, half) = (&intent.access_log, Half::Inbound);
     let traced = intent.tracing.as_ref().filter(|_| chains.iter().any(|chain| chain.protocol.is_http()));
-    let reports = Reports::of(log, traced, collector, families, &mut draft, &mut listener_objects);
+    let reports = Reports::of(log, traced, half, families, &mut draft, &mut listener_objects);
     listener_objects.extend(intent.tls.as_ref().map(|declared| declared.by.clone()));
     let tls = intent.tls.as_ref().map(|declared| &*declared.what);
     let listener = listener::listener(chains, ingress, families, settings, &reports, tls);

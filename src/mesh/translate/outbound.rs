@@ -14,7 +14,7 @@ use super::intern::Interner;
 use super::listener::outbound::{self as listener, Carriage, Chain, Transport};
 use super::proto::Families;
 use super::provenance::{self, Objects};
-use super::reports::Reports;
+use super::reports::{Half, Reports};
 use super::route::{self, Arm, Destination};
 use super::settings::Settings;
 use super::{cluster, egress, retry, secret};
@@ -66,9 +66,9 @@ pub(super) fn translate(
             &Objects::new(),
         );
     }
-    let (log, collector) = (&intent.access_log, names::OUTBOUND_TRACES);
+    let (log, half) = (&intent.access_log, Half::Outbound);
     let traced = intent.tracing.as_ref().filter(|_| chains.iter().any(Chain::is_http));
-    let reports = Reports::of(log, traced, collector, families, &mut draft, &mut listener_objects);
+    let reports = Reports::of(log, traced, half, families, &mut draft, &mut listener_objects);
     let (passthrough, port) = (intent.passthrough, settings.outbound_port);
     let listener = listener::listener(chains, &exits.tls_ports, passthrough, families, port, &reports);
     draft.add(ResourceType::Listener, names::OUTBOUND_LISTENER, &listener, &listener_objects);

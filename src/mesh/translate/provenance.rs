@@ -37,9 +37,12 @@ pub(super) fn ingress(chain: &IngressChain) -> Objects {
     objects.chain(chain.grants.iter().flat_map(|grant| grant.routes.iter().cloned())).collect()
 }
 
-/// The object that says how a line of the log is made.
+/// The objects that say how a line of the log is made, and what a collector is sent.
 pub(super) fn log(log: &AccessLog) -> Objects {
-    log.format.iter().map(|format| format.by.clone()).collect()
+    let format = log.format.iter().map(|format| &format.by);
+    let collector = log.collector.iter();
+    let collector = collector.flat_map(|collector| [&collector.server.by, &collector.attributes.by]);
+    format.chain(collector).cloned().collect()
 }
 
 fn named(kind: Kind, name: &NamespacedName) -> ObjectRef {

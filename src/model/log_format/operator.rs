@@ -325,7 +325,7 @@ impl Line {
     }
 
     /// The header with credentials that it prints, if it does.
-    pub(super) fn logged_credentials(&self) -> Option<&'static str> {
+    pub fn logged_credentials(&self) -> Option<&'static str> {
         self.0.iter().find_map(|piece| match piece {
             Piece::Operator { name: "REQ" | "RESP" | "TRAILER", arguments, .. } => {
                 let named = |known: &&&str| arguments.split('?').any(|name| name.eq_ignore_ascii_case(known));

@@ -134,7 +134,7 @@ mod tests {
     fn the_letters_of_kinds_do_not_change() {
         let pinned = "A ServiceAccount, C TCPRoute, D TrafficSplit, E EndpointSlice, G Egress, H HTTPRouteGroup, \
              I IngressBackend, K MeshRootCertificate, M MeshConfig, N Namespace, P Pod, R Retry, S Service, \
-             T TrafficTarget, U UDPRoute, W MeshWorkload, Y Telemetry, Z UpstreamTrafficSetting";
+             T TrafficTarget, U UDPRoute, W MeshWorkload, X ExtensionService, Y Telemetry, Z UpstreamTrafficSetting";
         let mut letters: Vec<String> =
             Kind::ALL.iter().map(|kind| format!("{} {kind}", char::from(kind.spec().letter))).collect();
         letters.sort_unstable();
@@ -203,8 +203,8 @@ mod tests {
 
     #[test]
     fn the_letters_of_other_versions_of_smc_are_skipped() {
-        assert!(KINDS[usize::from(b'Q' - b'A')].is_none() && KINDS[usize::from(b'X' - b'A')].is_none());
-        assert_eq!(read("Q5P2X1S3"), Ok(versions(&[(Kind::Pod, 7), (Kind::Service, 11)])));
+        assert!(KINDS[usize::from(b'Q' - b'A')].is_none() && KINDS[usize::from(b'V' - b'A')].is_none());
+        assert_eq!(read("Q5P2V1S3"), Ok(versions(&[(Kind::Pod, 7), (Kind::Service, 11)])));
         assert_eq!(read("P5Q0"), Ok(versions(&[(Kind::Pod, 5)])));
         assert_eq!(read("Q5"), Ok(Versions::default()));
         assert_eq!(read("Q5Q6"), Err(InvalidVersion));

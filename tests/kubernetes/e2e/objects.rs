@@ -274,7 +274,9 @@ async fn statuses_say_what_is_in_effect(cluster: &Cluster) {
         ("trafficsplits", "canary", "True Accepted", "False NotWhollyInEffect"),
         ("trafficsplits", "quantities", "True Accepted", "False NotWhollyInEffect"),
         ("egresses", "httpbin", "True Accepted", "True Programmed"),
-        ("telemetries", "logs", "True AcceptedWithWarnings", "True Programmed"),
+        ("telemetries", "logs", "True Accepted", "True Programmed"),
+        // It is called in clear text.
+        ("extensionservices", "otel", "True AcceptedWithWarnings", "True Programmed"),
         ("telemetries", "smc-system/all", "True Accepted", "True Programmed"),
         ("retries", "retry", "True Accepted", "True Programmed"),
         // Its status is one that Envoy cannot give.

@@ -30,7 +30,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 
-use super::{authorization, grpc};
+use super::{authorization, grpc, log_records};
 use crate::LabError;
 
 /// Concurrent connections of one server.
@@ -67,7 +67,8 @@ pub struct EchoArgs {
     http: Vec<u16>,
     /// Same as --http. Every HTTP port answers requests with content type application/grpc as gRPC,
     /// those of a gRPC probe as a healthy server does, and those of a sidecar that asks whether a request
-    /// may pass by that request's header `x-ext-authz`: `allow`.
+    /// may pass by that request's header `x-ext-authz`: `allow`. Records of logs it takes as a collector of
+    /// OpenTelemetry does, and prints each on standard output.
     #[arg(long, value_name = "PORT")]
     grpc: Vec<u16>,
     /// Same as --http over TLS, with a self-signed certificate.
@@ -272,6 +273,10 @@ async fn answer(request: Request<Incoming>, identity: &Identity) -> Response<Box
         let answer = match path {
             HEALTH_CHECK => SERVING.to_vec(),
             authorization::CHECK => authorization::answer(message),
+            log_records::EXPORT => {
+                print_lines(&log_records::lines(message).unwrap_or_default());
+                Vec::new()
+            }
             _ => answer.to_string().into_bytes(),
         };
         return grpc_response(&answer);
@@ -300,9 +305,13 @@ fn spans(body: &[u8]) -> Response<BoxBody<Bytes, Infallible>> {
     let mut response = Response::new(Full::default().boxed());
     *response.status_mut() = if spans.is_some() { StatusCode::ACCEPTED } else { StatusCode::BAD_REQUEST };
     let lines: String = spans.iter().flatten().flat_map(|span| [span.to_string(), "\n".to_owned()]).collect();
-    // Without a reader of the output, the spans are lost.
-    let _ = io::stdout().lock().write_all(lines.as_bytes());
+    print_lines(&lines);
     response
+}
+
+/// Prints what a collector takes. Without a reader of the output, it is lost.
+fn print_lines(lines: &str) {
+    let _ = io::stdout().lock().write_all(lines.as_bytes());
 }
 
 /// What another server answers to a GET of `AUTHORITY/PATH`.

@@ -10,7 +10,7 @@ use std::time::Duration;
 use smc_model::external_authorization::ExternalAuthorization;
 use smc_types::text::truncated;
 
-use super::outside_server;
+use crate::osm::outside_server;
 use crate::osm::policy::duration_within;
 use crate::reading::{Fields, Findings, Node};
 

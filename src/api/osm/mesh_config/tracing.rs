@@ -10,7 +10,7 @@ use smc_model::tracing::Tracing;
 use smc_types::ids::ServiceId;
 use smc_types::text::truncated;
 
-use super::outside_server;
+use crate::osm::outside_server;
 use crate::reading::{Fields, Findings, Node};
 
 /// OSM's defaults: the service of this name in the control plane's namespace, its port, and the path.

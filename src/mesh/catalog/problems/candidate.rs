@@ -5,7 +5,9 @@
 
 use std::collections::BTreeSet;
 
-use super::{access, egress, ingress, mesh_config, named, retries, splits, telemetry, upstream};
+use super::{
+    access, egress, extension_service, ingress, mesh_config, named, retries, splits, telemetry, upstream,
+};
 use crate::catalog::{Catalog, Object};
 use smc_api::smi::{TrafficSplit, TrafficTarget};
 use smc_types::ids::ServiceId;
@@ -33,7 +35,13 @@ impl Catalog {
             Object::UpstreamTrafficSetting(object) => {
                 as_warnings(|problems| upstream::check(self, object, problems))
             }
-            Object::Telemetry(object) => as_warnings(|problems| telemetry::check(self, object, problems)),
+            Object::Telemetry(object) => as_warnings(|problems| {
+                telemetry::check(self, object, problems);
+                telemetry::check_collector(self, object, problems);
+            }),
+            Object::ExtensionService(object) => {
+                as_warnings(|problems| extension_service::check(self, object, problems))
+            }
             Object::Namespace(_)
             | Object::Service(_)
             | Object::ServiceAccount(_)

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use super::{
-    access, addresses, egress, endpoints, identities, ingress, machines, mesh_config, outside, retries,
-    services, splits, telemetry, upstream,
+    access, addresses, egress, endpoints, extension_service, identities, ingress, machines, mesh_config,
+    outside, retries, services, splits, telemetry, upstream,
 };
 use crate::catalog::Catalog;
 use smc_types::ids::{NamespacedName, ProxyName, ServiceAccountId, ServiceId, WorkloadId};
@@ -40,6 +40,7 @@ pub(in crate::catalog) enum Check {
     Retry(NamespacedName),
     UpstreamTrafficSetting(NamespacedName),
     Telemetry(NamespacedName),
+    ExtensionService(NamespacedName),
 }
 
 impl Catalog {
@@ -64,6 +65,7 @@ impl Catalog {
             .chain(self.retries.keys().cloned().map(Check::Retry))
             .chain(self.upstream_settings.keys().cloned().map(Check::UpstreamTrafficSetting))
             .chain(self.telemetries.values().flat_map(BTreeMap::keys).cloned().map(Check::Telemetry))
+            .chain(self.extension_services.keys().cloned().map(Check::ExtensionService))
     }
 
     /// What a check finds. Nothing, where the object is gone.
@@ -127,6 +129,13 @@ impl Catalog {
                     outside::check(self, Kind::Telemetry, id, &mut problems);
                     telemetry::check(self, telemetry, &mut problems);
                     telemetry::check_sidecars(self, id, &mut problems);
+                    telemetry::check_collector(self, telemetry, &mut problems);
+                }
+            }
+            Check::ExtensionService(id) => {
+                if let Some(service) = self.extension_services.get(id) {
+                    outside::check(self, Kind::ExtensionService, id, &mut problems);
+                    extension_service::check(self, service, &mut problems);
                 }
             }
             Check::MeshConfig(id) => {

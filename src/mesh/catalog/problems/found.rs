@@ -32,6 +32,10 @@ pub(in crate::catalog) enum Around {
     EgressesNaming(NamespacedName),
     /// The Telemetries of a namespace.
     TelemetriesIn(String),
+    /// The ExtensionServices whose host is a service.
+    ExtensionServicesAt(ServiceId),
+    /// The Telemetries that name an ExtensionService.
+    TelemetriesNaming(NamespacedName),
 }
 
 /// See the module.
@@ -147,6 +151,13 @@ impl Catalog {
                     let names = self.telemetries.get(namespace).into_iter().flat_map(BTreeMap::keys);
                     due.extend(names.cloned().map(Check::Telemetry));
                 }
+                Around::ExtensionServicesAt(service) => {
+                    let names = self.index.extended_at.get(service).into_iter().flatten();
+                    due.extend(names.cloned().map(Check::ExtensionService));
+                }
+                Around::TelemetriesNaming(service) => {
+                    due.extend(self.telemetries_naming(service).map(Check::Telemetry));
+                }
             }
         }
         due
@@ -174,6 +185,7 @@ impl Catalog {
         self.found.due_around(Around::RetriesTo(service.id.clone()));
         self.found.due_around(Around::EgressesNaming(service.id.as_name().clone()));
         self.due_about_servers(|named| *named == service.id);
+        self.found.due_around(Around::ExtensionServicesAt(service.id.clone()));
         for &ip in &service.cluster_ips {
             self.found.due(Check::Address(ip));
             let others = self.index.services_at.get(&ip).into_iter().flatten();
@@ -216,6 +228,9 @@ impl Catalog {
             self.found.due_around(Around::EgressesNaming(service.clone()));
         }
         self.due_about_servers(|named| named.namespace() == namespace);
+        for service in self.index.extended_at.keys().filter(|id| id.namespace() == namespace) {
+            self.found.due_around(Around::ExtensionServicesAt(service.clone()));
+        }
         self.found.due_around(Around::TelemetriesIn(namespace.to_owned()));
         let found = &mut self.found;
         let is_in = |id: &&NamespacedName| id.namespace() == namespace;
@@ -227,6 +242,7 @@ impl Catalog {
             .chain(self.ingress_backends.keys().filter(is_in).cloned().map(Check::IngressBackend))
             .chain(self.retries.keys().filter(is_in).cloned().map(Check::Retry))
             .chain(self.upstream_settings.keys().filter(is_in).cloned().map(Check::UpstreamTrafficSetting))
+            .chain(self.extension_services.keys().filter(is_in).cloned().map(Check::ExtensionService))
             .chain(self.slices.keys().filter(is_in).cloned().map(Check::Slice));
         found.all_of(policy);
         let services = self.services.keys().filter(|id| id.namespace() == namespace);

@@ -3,7 +3,7 @@
 use super::named;
 use crate::catalog::Catalog;
 use smc_api::osm::MeshConfig;
-use smc_model::outside_server::{OutsideServer, ServerHost};
+use smc_model::outside_server::OutsideServer;
 use smc_types::ids::{NamespacedName, ServiceId};
 use smc_types::object_ref::Kind;
 use smc_types::problem::Problem;
@@ -23,7 +23,7 @@ pub(super) fn check(
         return;
     }
     let in_mesh = |id: &ServiceId| catalog.service(id).is_some() && catalog.monitors(id.namespace());
-    if let Some(service) = asked(config).and_then(service).filter(in_mesh) {
+    if let Some(service) = asked(config).and_then(OutsideServer::service).filter(in_mesh) {
         let open = config.external_authorization.as_ref().is_some_and(|asked| asked.failure_mode_allow);
         let effect = if open { "passes without an answer" } else { "is denied" };
         let message = format!(
@@ -32,7 +32,7 @@ pub(super) fn check(
         );
         problems.push(Problem::error(&subject, "spec.traffic.inboundExternalAuthorization.address", message));
     }
-    if let Some(service) = collector(config).and_then(service).filter(in_mesh) {
+    if let Some(service) = collector(config).and_then(OutsideServer::service).filter(in_mesh) {
         let message = format!(
             "names Service {service} of the mesh. Where its pods have sidecars, these refuse what comes without a \
              certificate, and all traces are lost. A collector outside of the mesh can be used"
@@ -43,7 +43,7 @@ pub(super) fn check(
 
 /// The services whose full names are those of servers that sidecars call.
 pub(in crate::catalog) fn servers(config: &MeshConfig) -> impl Iterator<Item = ServiceId> {
-    asked(config).into_iter().chain(collector(config)).filter_map(service)
+    asked(config).into_iter().chain(collector(config)).filter_map(OutsideServer::service)
 }
 
 /// The server that is asked whether requests may pass.
@@ -54,11 +54,4 @@ fn asked(config: &MeshConfig) -> Option<&OutsideServer> {
 /// The server that takes traces.
 fn collector(config: &MeshConfig) -> Option<&OutsideServer> {
     Some(&config.tracing.as_ref()?.collector)
-}
-
-/// The service whose full name is that of the server.
-fn service(server: &OutsideServer) -> Option<ServiceId> {
-    let ServerHost::Name(name) = &server.host else { return None };
-    let (service, namespace) = name.strip_suffix(ServiceId::DOMAIN)?.split_once('.')?;
-    ServiceId::new(namespace, service).ok()
 }

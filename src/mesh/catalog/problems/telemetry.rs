@@ -1,4 +1,4 @@
-//! What is wrong between Telemetries, and with the pods that they select.
+//! What is wrong between Telemetries, with the pods that they select, and with the collectors that they name.
 
 use super::named;
 use crate::catalog::Catalog;
@@ -9,6 +9,7 @@ use smc_types::object_ref::Kind;
 use smc_types::problem::Problem;
 
 const FIELD: &str = "spec.selector";
+const COLLECTOR: &str = "spec.accessLog.openTelemetry.extensionService";
 
 pub(super) fn check(catalog: &Catalog, telemetry: &Telemetry, problems: &mut Vec<Problem>) {
     let subject = named(Kind::Telemetry, &telemetry.id);
@@ -26,6 +27,23 @@ pub(super) fn check(catalog: &Catalog, telemetry: &Telemetry, problems: &mut Vec
         let message =
             format!("has no effect: Telemetry {} means the same pods, and the first by name holds", rival.id);
         problems.push(Problem::error(&subject, FIELD, message));
+    }
+}
+
+/// Whether the collector that it names can be sent anything.
+pub(super) fn check_collector(catalog: &Catalog, telemetry: &Telemetry, problems: &mut Vec<Problem>) {
+    let Some(service) = telemetry.collector.as_ref().map(|collector| &collector.service) else { return };
+    let subject = named(Kind::Telemetry, &telemetry.id);
+    if !catalog.may_name(&telemetry.id, service) {
+        let message = format!(
+            "is {service}, of a namespace that is neither this one nor the control plane's: no collector is sent what is logged"
+        );
+        problems.push(Problem::error(&subject, COLLECTOR, message));
+    } else if !catalog.extension_services.contains_key(service) {
+        let message = format!(
+            "is ExtensionService {service}, which does not exist (yet): no collector is sent what is logged"
+        );
+        problems.push(Problem::warning(&subject, COLLECTOR, message));
     }
 }
 

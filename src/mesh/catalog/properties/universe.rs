@@ -8,8 +8,9 @@ use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 
 use crate::catalog::fixtures::{
-    account, all_of_tls, authorization, connections, group, http_rule, ip, limit, machine, name, pod, port,
-    retry, service, service_id, setting, slice, split, target, tcp_route, tcp_rule, telemetry, tracing,
+    account, all_of_tls, authorization, connections, extension_service, group, http_rule, ip, limit, machine,
+    name, pod, port, retry, sent_to, service, service_id, setting, slice, split, target, tcp_route, tcp_rule,
+    telemetry, tracing,
 };
 use crate::catalog::{Object, SourceEvent};
 use crate::policy::fixtures::{egress, host, ingress};
@@ -33,6 +34,7 @@ const PODS: [&str; 7] = ["a/p1", "a/p2", "a/p3", "a/p4", "b/p1", "b/p2", "smc-sy
 const MACHINES: [&str; 3] = ["a/m1", "a/p1", "b/m1"];
 const APPS: [&str; 3] = ["one", "two", "three"];
 const ADDRESSES: [&str; 5] = ["10.0.0.1", "10.0.0.2", "10.0.0.3", "fd00::1", "fd00::2"];
+const COLLECTORS: [&str; 4] = ["a/c1", "a/c2", "b/c1", "smc-system/c1"];
 const PATHS: [&str; 3] = ["/a", "/b", "/c"];
 
 fn namespace_of(name: &str) -> &str {
@@ -242,8 +244,21 @@ fn a_setting() -> impl Strategy<Value = Object> {
 fn a_telemetry() -> impl Strategy<Value = Object> {
     let app = proptest::option::of(select(&APPS[..]));
     let format = proptest::option::of(select(vec!["%PROTOCOL%", "%DURATION%"]));
-    (select(vec!["a/l1", "a/l2", "a/l3", "b/l1", "smc-system/l1", "smc-system/l2"]), app, format)
-        .prop_map(|(id, app, format)| telemetry(id, app, format))
+    let collector = proptest::option::of((select(&COLLECTORS[..]), select(vec!["%PROTOCOL%", "x"])));
+    (select(vec!["a/l1", "a/l2", "a/l3", "b/l1", "smc-system/l1", "smc-system/l2"]), app, format, collector)
+        .prop_map(|(id, app, format, collector)| {
+            let telemetry = telemetry(id, app, format);
+            match collector {
+                Some((service, attribute)) => sent_to(telemetry, service, attribute),
+                None => telemetry,
+            }
+        })
+}
+
+/// Its host may be a service of the mesh.
+fn an_extension_service() -> impl Strategy<Value = Object> {
+    let hosts = vec![service_id(SERVICES[0]).fqdn(), "otel.example".to_owned(), "otel-2.example".to_owned()];
+    (select(&COLLECTORS[..]), select(hosts)).prop_map(|(id, host)| extension_service(id, &host))
 }
 
 fn an_object() -> impl Strategy<Value = Object> {
@@ -309,6 +324,7 @@ fn an_object() -> impl Strategy<Value = Object> {
         4 => a_retry(),
         4 => a_setting(),
         4 => a_telemetry(),
+        3 => an_extension_service(),
         1 => config,
         1 => udp,
         1 => identity,

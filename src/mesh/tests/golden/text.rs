@@ -21,6 +21,7 @@ use envoy_types::pb::envoy::config::listener::v3::Listener;
 use envoy_types::pb::envoy::config::route::v3::RouteConfiguration;
 use envoy_types::pb::envoy::config::trace::v3::ZipkinConfig;
 use envoy_types::pb::envoy::extensions::access_loggers::filters::cel::v3::ExpressionFilter;
+use envoy_types::pb::envoy::extensions::access_loggers::open_telemetry::v3::OpenTelemetryAccessLogConfig;
 use envoy_types::pb::envoy::extensions::access_loggers::stream::v3::StdoutAccessLog;
 use envoy_types::pb::envoy::extensions::clusters::dns::v3::DnsCluster;
 use envoy_types::pb::envoy::extensions::filters::http::ext_authz::v3::ExtAuthz;
@@ -69,6 +70,7 @@ fn readers() -> Vec<(String, Reader)> {
         reader::<HttpConnectionManager>(),
         reader::<HttpProtocolOptions>(),
         reader::<StdoutAccessLog>(),
+        reader::<OpenTelemetryAccessLogConfig>(),
         reader::<ExpressionFilter>(),
         reader::<Router>(),
         reader::<http_rbac::Rbac>(),

@@ -5,11 +5,13 @@ use std::collections::BTreeMap;
 use super::*;
 use crate::catalog::Object;
 use crate::catalog::fixtures::{
-    asking, group, http_rule, limits as rate_limits, longest_tls, namespace, pod, port, service, target,
-    tcp_route, tcp_rule, telemetry, traced,
+    asking, extension_service, group, http_rule, limits as rate_limits, longest_tls, namespace, pod, port,
+    sent_to, service, target, tcp_route, tcp_rule, telemetry, traced,
 };
 use crate::policy::fixtures::wide_ingress;
 use crate::policy::{MAX_IDENTITY, MAX_NAMESPACE};
+use smc_api::osm::MeshConfig;
+use smc_model::access_log::Logged;
 use smc_model::log_format::MAX_FORMAT;
 use smc_model::rate_limit::{LocalRateLimits, Rate, RateUnit, RequestLimit, RouteLimit};
 use smc_model::regex::Pattern;
@@ -41,7 +43,11 @@ fn workload(id: &str, at: &str, ports: &[ServicePort]) -> Vec<Input> {
 
 /// The longest format of a log, for all pods of `shop`.
 fn longest_log() -> Input {
-    upsert(telemetry("shop/log", None, Some(&"x".repeat(MAX_FORMAT - 17))))
+    upsert(longest_format())
+}
+
+fn longest_format() -> Object {
+    telemetry("shop/log", None, Some(&"x".repeat(MAX_FORMAT - 17)))
 }
 
 /// A group of so many matches of 900 bytes, which differ between editions.
@@ -279,6 +285,37 @@ fn what_servers_are_asked_and_sent_is_estimated_from_above() {
         let (demands, writes) = demand(&compiler);
         let (demanded, wrote) = (demands - demanded, (writes - wrote).saturating_sub(1024));
         assert!(wrote <= demanded && demanded <= 5 * wrote + 1024, "{ports}: {wrote}, {demanded} estimated");
+    }
+}
+
+/// Half a kilobyte for the collector's cluster is the same for any number of ports.
+#[test]
+fn what_collectors_of_logs_are_sent_is_estimated_from_above() {
+    let long = "%".repeat(2).repeat(MAX_FORMAT / 2 - 20);
+    let numbers = format!("{{\"a\":[0{}]}}", ",-1.7976931348623157e308".repeat(61));
+    let numbers = telemetry("shop/log", None, Some(&numbers));
+    for (ports, format, attribute) in [
+        (1, telemetry("shop/log", None, None), "x"),
+        (20, telemetry("shop/log", None, None), &*long),
+        (1, longest_format(), &*long),
+        (20, longest_format(), "x"),
+        (20, numbers, "x"),
+    ] {
+        let mut compiler = greedy(2, ports, 1);
+        for (id, tls) in [("shop/clear", None), ("shop/tls", Some((false, 0)))] {
+            compiler.apply([upsert(Object::from(wide_ingress(id, "shop/server", &[8000], 1, tls)))]);
+        }
+        // The filter that says which records are sent stands there twice.
+        let failures = MeshConfig { access_log: Some(Logged::Failures), ..MeshConfig::default() };
+        let failures = Object::MeshConfig("smc-system/osm-mesh-config".parse().unwrap(), failures);
+        compiler.apply([upsert(failures), upsert(format.clone())]);
+        let (demanded, wrote) = demand(&compiler);
+        compiler.apply([upsert(extension_service("shop/otel", "otel.example"))]);
+        compiler.apply([upsert(sent_to(format, "shop/otel", attribute))]);
+        let (demands, writes) = demand(&compiler);
+        let (demanded, wrote) = (demands - demanded, (writes - wrote).saturating_sub(512));
+        assert!(wrote > 0 && wrote <= demanded, "{ports}: {wrote}, {demanded} estimated");
+        assert!(demanded <= 3 * wrote + 2048, "{ports}: {wrote}, {demanded} estimated");
     }
 }
 

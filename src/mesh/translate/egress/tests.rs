@@ -28,9 +28,9 @@ fn written(ports: &EgressPorts) -> usize {
         let text = "x".repeat(MAX_FORMAT - 17);
         let format =
             Declared { what: LogFormat::parse(&text).unwrap(), by: ObjectRef::Namespace("shop".to_owned()) };
-        let log = AccessLog { logged: Logged::All, format: Some(format) };
+        let log = AccessLog { logged: Logged::All, format: Some(format), collector: None };
         let traced = super::super::tracing::of_manager(&tracing(&longest_host()), names::OUTBOUND_TRACES);
-        let reports = Reports { log: Logs::of(&log), tracing: Some(traced) };
+        let reports = Reports { log: Logs::of(&log, names::OUTBOUND_LOGS), tracing: Some(traced) };
         let listener =
             super::super::listener::outbound::listener(chains, tls_ports, false, families, 15001, &reports);
         Resource::encode(ResourceType::Listener, names::OUTBOUND_LISTENER, &listener).any_len()

@@ -209,7 +209,7 @@ fn a_source_without_revisions_holds_nothing_back() {
 fn replicas_of_other_versions_of_smc_get_along() {
     let view = |specs: &[Spec<'_>]| at(specs, [7, 7, 7]);
     for (suffix, behind) in
-        [("@8", false), ("@9999999", false), ("@X8", false), ("@S7X1", false), ("@S8X1", true)]
+        [("@8", false), ("@9999999", false), ("@V8", false), ("@S7V1", false), ("@S8V1", true)]
     {
         let (session, responses) = answered(&view(&NEW), &requests(suffix));
         assert_eq!(said(&responses), ["cds"], "{suffix}: nothing is sent again");

@@ -213,7 +213,9 @@ async fn a_page_of_large_objects_arrives_in_parts() {
         let mut large = object(Kind::Telemetry, space, &format!("large-{number}"));
         let attributes: BTreeMap<_, _> =
             (0..LARGE_BYTES / 4096).map(|number| (number.to_string(), "x".repeat(4096))).collect();
-        large["spec"]["accessLog"]["openTelemetry"] = json!({"attributes": attributes});
+        large["spec"]["accessLog"]["openTelemetry"] = json!({
+            "attributes": attributes, "extensionService": {"namespace": "inside", "name": "otel"},
+        });
         large
     };
     // A few at once, each of which the API server holds several times.

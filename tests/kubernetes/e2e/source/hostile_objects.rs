@@ -49,7 +49,8 @@ pub(super) const OPEN: [Open; 5] = [
     Open {
         kind: Kind::Telemetry,
         fields: &["spec.accessLog.openTelemetry"],
-        spec: r#"{"accessLog": {"openTelemetry": {"x": HOSTILE}}}"#,
+        spec: r#"{"accessLog": {"openTelemetry": {"x": HOSTILE,
+            "extensionService": {"namespace": "shop", "name": "otel"}}}}"#,
     },
     Open {
         kind: Kind::UpstreamTrafficSetting,

@@ -169,7 +169,8 @@ fn good(kind: Kind, key: Key, mark: u32) -> String {
             r#","spec":{{"host":"o1.{}.svc.cluster.local","connectionSettings":{{"tcp":{{"maxConnections":{mark}}}}}}}"#,
             namespace_name(key.0)
         ),
-        EffectiveKind::ExtensionService => format!(r#","spec":{{"host":"o1.example","port":{mark}}}"#),
+        // Beside the sidecar, where nothing can be read on the way.
+        EffectiveKind::ExtensionService => format!(r#","spec":{{"host":"127.0.0.1","port":{mark}}}"#),
         EffectiveKind::Telemetry => {
             format!(r#","spec":{{"selector":{{"mark":"{mark}"}},"accessLog":{{}}}}"#)
         }

@@ -7,9 +7,8 @@
 //! what it needs for that); `index`, `backends` and `endpoint_budget` hold what follows from the objects. The
 //! queries: `query` for what exists, `inbound` for who may connect, `ingress` for what of outside the mesh
 //! may, `outbound` for what an identity may call, `egress` for what of outside it may, `splits` for the
-//! weights, `upstream` for retries and back-pressure, `telemetry` and `extension_services` for logs, `problems` for
-//! what is wrong.
-//! `intents` makes the values that translation reads, beside `topology`.
+//! weights, `upstream` for retries and back-pressure, `telemetry` and `extension_services` for logs,
+//! `problems` for what is wrong. `intents` makes the values that translation reads, beside `topology`.
 
 mod addresses;
 mod affected;

@@ -31,8 +31,8 @@ const MEMBER: usize = 16;
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LogFormat(Arc<str>);
 
-/// The attributes of a record for a collector of OpenTelemetry: names and texts with operators. A clone shares
-/// them. They are kept as they are, like a [`LogFormat`].
+/// The attributes of a record for a collector of OpenTelemetry: names and texts with operators. A clone
+/// shares them. They are kept as they are, like a [`LogFormat`].
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct LogAttributes(Arc<BTreeMap<String, String>>);
 

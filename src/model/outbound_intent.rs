@@ -52,6 +52,9 @@ pub struct OutboundIntent {
     pub access_log: AccessLog,
     /// Where the sidecar reports what it did with them.
     pub tracing: Option<Declared<Arc<Tracing>>>,
+    /// The object for which the sidecar counts the requests among them, as OSM does; `None` means that it
+    /// does not.
+    pub request_metrics: Option<ObjectRef>,
     /// The TLS with curves that the sidecar offers; `None` means those that it offers anyway.
     pub tls: Option<Declared<Arc<TlsParameters>>>,
 }

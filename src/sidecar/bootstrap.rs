@@ -109,6 +109,11 @@ impl Serialize for Bootstrap<'_> {
             "node": {
                 "id": self.proxy.to_string(),
                 "cluster": format!("{}.{}", self.account.name(), self.account.namespace()),
+                // Labels of the metrics of requests.
+                "metadata": {
+                    (names::NODE_NAMESPACE): self.account.namespace(),
+                    (names::NODE_SERVICE_ACCOUNT): self.account.name(),
+                },
             },
             // The statistics listener reads from here.
             "admin": { "address": socket_address("127.0.0.1", ADMIN_PORT) },

@@ -37,6 +37,13 @@ pub const INBOUND_LOGS: &str = "inbound-logs";
 /// The same for the outbound listener.
 pub const OUTBOUND_LOGS: &str = "outbound-logs";
 
+/// The namespace of what resources say of themselves as Envoy's metadata.
+pub const METADATA: &str = "mesh.smc.dev";
+/// What the metadata of a sidecar's node says: the namespace and the name of its service account.
+pub const NODE_NAMESPACE: &str = "namespace";
+/// See [`NODE_NAMESPACE`].
+pub const NODE_SERVICE_ACCOUNT: &str = "service_account";
+
 /// The path of a sidecar's statistics.
 pub const STATISTICS_PATH: &str = "/stats/prometheus";
 /// The path and query at a sidecar's statistics ([`smc_types::ports::METRICS_PORT`]) that ask for the

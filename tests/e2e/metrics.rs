@@ -1,12 +1,12 @@
 //! Owns the reading of metrics: the controller's, and Envoy's counters. Tests which of these there are.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 use smc_lab::LabHandle;
 
-use crate::eventually::eventually_get;
-use crate::mesh::{Mesh, mesh_config};
+use crate::eventually::{eventually, eventually_get};
+use crate::mesh::{Mesh, allow, any_route, mesh_config, routes, settings};
 use crate::{hello, start_with};
 
 /// Returns the controller's metrics.
@@ -35,6 +35,102 @@ pub(crate) async fn counter(lab: &LabHandle, pod: &str, name: &str) -> u64 {
 pub(crate) async fn connections(lab: &LabHandle, pod: &str, cluster: &str) -> (u64, u64) {
     let count = async |what: &str| counter(lab, pod, &format!("cluster.{cluster}.upstream_cx_{what}")).await;
     (count("total").await, count("destroy").await)
+}
+
+/// The samples of OSM's metrics of requests in a pod's sidecar: the name, the labels and the value.
+async fn requests(lab: &LabHandle, pod: &str) -> Vec<(String, BTreeMap<String, String>, u64)> {
+    let text = lab.envoy_admin(pod, "/stats/prometheus?filter=osm_request").await.unwrap().body;
+    let samples = text.lines().filter(|line| !line.starts_with('#')).filter_map(|line| {
+        let (name, rest) = line.split_once('{')?;
+        let (labels, value) = rest.split_once("} ")?;
+        let label = |text: &str| {
+            let (name, value) = text.split_once('=')?;
+            Some((name.to_owned(), value.trim_matches('"').to_owned()))
+        };
+        Some((name.to_owned(), labels.split(',').filter_map(label).collect(), value.parse().ok()?))
+    });
+    samples.collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_are_counted_in_osms_metrics_at_the_caller() {
+    const COUNTED: &str = "observability: {requestMetrics: true}";
+    let split = "apiVersion: split.smi-spec.io/v1alpha4\nkind: TrafficSplit\nmetadata: {name: web, namespace: \
+                 servers}\nspec: {service: web, backends: [{service: web-v1, weight: 1}]}\n";
+    let mesh = Mesh::web()
+        .with("any.yaml", &any_route())
+        .with("alice.yaml", &allow("alice", "alice", &["HTTPRouteGroup/any"]))
+        .with(
+            "granted.yaml",
+            &routes("granted", "    - {name: granted, pathRegex: '/granted$', methods: [GET]}"),
+        )
+        .with("bob.yaml", &allow("bob", "bob", &["HTTPRouteGroup/granted"]))
+        .with("mesh-config.yaml", &settings(COUNTED));
+    let lab = start_with(&mesh, |_| {}).await;
+    eventually_get(&lab, "clients/alice", "http://web-v1.servers/", "200").await;
+    eventually_get(&lab, "clients/bob", "http://web-v1.servers/granted", "200").await;
+    // How many were answered so, by a service, as the sidecar of a pod counts them.
+    let count = async |pod: &str, code: &str, service: &str| {
+        let labels = [
+            ("response_code", code),
+            ("source_namespace", "clients"),
+            ("source_kind", "ServiceAccount"),
+            ("source_name", pod),
+            ("destination_namespace", "servers"),
+            ("destination_kind", "Service"),
+            ("destination_name", service),
+        ];
+        let found = requests(&lab, &format!("clients/{pod}")).await.into_iter().find(|(name, of, _)| {
+            name == "envoy_osm_request_total"
+                && labels.iter().all(|(name, value)| of.get(*name).is_some_and(|of| of == value))
+        });
+        found.map_or(0, |(_, _, value)| value)
+    };
+    let before = count("alice", "200", "web-v1").await;
+    assert!(before > 0, "{:?}", requests(&lab, "clients/alice").await);
+    for (pod, url, status) in [
+        ("alice", "http://web-v1.servers/a", "200"),
+        ("alice", "http://web-v1.servers/status/418", "418"),
+        ("bob", "http://web-v1.servers/denied", "403"),
+    ] {
+        eventually_get(&lab, &format!("clients/{pod}"), url, status).await;
+    }
+    assert_eq!(count("alice", "200", "web-v1").await, before + 1);
+    assert_eq!(count("alice", "418", "web-v1").await, 1);
+    assert!(count("bob", "403", "web-v1").await > 0);
+    // Histograms are merged every five seconds.
+    eventually("durations", async || {
+        let found = requests(&lab, "clients/alice").await.into_iter().find(|(name, of, _)| {
+            name == "envoy_osm_request_duration_ms_count" && of["destination_name"] == "web-v1"
+        });
+        match found {
+            Some((_, of, count)) if count > 1 && of["source_name"] == "alice" => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    })
+    .await;
+    assert!(requests(&lab, "servers/web-v1").await.is_empty(), "the caller's sidecar counts");
+
+    // The backend of a split took the request, and no name of the request is a label.
+    lab.apply("split.yaml", split).await.unwrap();
+    eventually("a request goes by the split", async || {
+        eventually_get(&lab, "clients/alice", "http://web.servers/path-of-a-request", "200").await;
+        if count("alice", "200", "web-v1").await > before + 1 { Ok(()) } else { Err("none".to_owned()) }
+    })
+    .await;
+    let text = lab.envoy_admin("clients/alice", "/stats/prometheus?filter=osm_request").await.unwrap().body;
+    assert!(!text.contains("path-of-a-request"), "{text}");
+
+    // Off, with a listener that counts nothing.
+    lab.apply("mesh-config.yaml", &settings("observability: {requestMetrics: false}")).await.unwrap();
+    eventually("nothing is counted", async || {
+        let before = count("alice", "418", "web-v1").await;
+        eventually_get(&lab, "clients/alice", "http://web-v1.servers/status/418", "418").await;
+        let after = count("alice", "418", "web-v1").await;
+        if after == before { Ok(()) } else { Err(format!("{after}")) }
+    })
+    .await;
+    lab.stop().await.unwrap();
 }
 
 /// Makes all statistics, as the injector does for a pod that asks for them.

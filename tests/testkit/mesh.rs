@@ -222,7 +222,8 @@ pub fn sidecar(fields: &Value) -> Input {
     mesh_config_of(json!({"sidecar": fields}))
 }
 
-fn mesh_config_of(spec: Value) -> Input {
+/// The MeshConfig with this `spec`.
+pub fn mesh_config_of(spec: Value) -> Input {
     let name = NamespacedName::new("smc-system", "osm-mesh-config").unwrap();
     upsert(Object::MeshConfig(name.clone(), osm::read_mesh_config(name, spec).object.unwrap()))
 }

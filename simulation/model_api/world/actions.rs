@@ -160,7 +160,7 @@ impl World<'_> {
         }
         if random.percent(3) {
             if random.percent(50) {
-                self.change_of(Kind::Telemetry, OWN, random);
+                self.change_of(*random.one(&[Kind::Telemetry, Kind::ExtensionService]), OWN, random);
             } else {
                 self.change_in(OWN, random);
             }

@@ -87,6 +87,8 @@ pub struct MeshConfig {
     pub access_log: Option<Logged>,
     /// `observability.tracing`; `None` means that nothing is traced. Shared, since every query copies this.
     pub tracing: Option<Arc<Tracing>>,
+    /// `observability.requestMetrics`, SMC's own: sidecars count requests in OSM's metrics.
+    pub request_metrics: bool,
     /// `sidecar.tlsMinProtocolVersion`, `tlsMaxProtocolVersion`, `cipherSuites` and `ecdhCurves`; `None`
     /// means those that sidecars have anyway. Shared, since every query copies this.
     pub tls: Option<Arc<TlsParameters>>,
@@ -144,7 +146,7 @@ const NOT_OBEYED: &[(&str, Section)] = &[
             not_obeyed(
                 "enableWASMStats",
                 Some("true"),
-                "no sidecar runs WASM; Envoy's own statistics count requests",
+                "no sidecar runs WASM; observability.requestMetrics has the same metrics made",
             ),
             not_obeyed("enableMulticlusterMode", None, "a mesh is one cluster, with machines"),
             not_obeyed("enableSnapshotCacheMode", None, "sidecars are always served from snapshots"),
@@ -229,6 +231,7 @@ fn read(spec: Node, namespace: &str, findings: &mut Findings) -> Option<MeshConf
                 config.access_log = access_log(&mut fields, findings);
                 config.replica.log_level = replica_settings::log_level(&mut fields, findings);
                 config.tracing = tracing::read(fields.take("tracing"), namespace, findings);
+                config.request_metrics = switch(&mut fields, "requestMetrics", findings);
             }
             "featureFlags" => {
                 // What cannot be read narrows.

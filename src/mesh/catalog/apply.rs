@@ -448,6 +448,7 @@ impl Catalog {
             || before.access_log != after.access_log
             || before.external_authorization != after.external_authorization
             || before.tracing != after.tracing
+            || before.request_metrics != after.request_metrics
             || before.tls != after.tls
             || before.ignores_ingress != after.ignores_ingress;
         let turned_egress = before.ignores_egress != after.ignores_egress;

@@ -15,6 +15,7 @@ use smc_api::osm::telemetry::Collector;
 use smc_api::osm::upstream_traffic_setting::UpstreamHost;
 use smc_api::osm::{ExtensionService, MeshConfig, Retry, Telemetry, UpstreamTrafficSetting};
 use smc_api::smi::{Backend, Rule, TrafficSplit};
+use smc_model::access_log::Logged;
 use smc_model::connection_settings::ConnectionSettings;
 use smc_model::external_authorization::ExternalAuthorization;
 use smc_model::log_format::{LogAttributes, LogFormat};
@@ -199,6 +200,12 @@ pub(crate) fn telemetry(id: &str, app: Option<&str>, format: Option<&str>) -> Ob
     let selector = app.map(|app| ("app".to_owned(), app.to_owned())).into_iter().collect();
     let format = format.map(|format| LogFormat::parse(format).unwrap());
     Object::from(Telemetry { id: name(id), selector, format, collector: None })
+}
+
+/// The MeshConfig, which has these requests logged.
+pub(crate) fn logging(logged: Logged) -> Object {
+    let config = MeshConfig { access_log: Some(logged), ..MeshConfig::default() };
+    Object::MeshConfig(name("smc-system/osm-mesh-config"), config)
 }
 
 /// A Telemetry, with a collector that is sent records with an attribute.

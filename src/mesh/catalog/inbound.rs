@@ -61,6 +61,12 @@ impl Catalog {
         self.of_mesh_config(|config| config.tls.as_ref())
     }
 
+    /// The MeshConfig, if sidecars count requests for it.
+    pub(super) fn request_metrics(&self) -> Option<ObjectRef> {
+        let (name, _) = self.own_mesh_config().filter(|(_, config)| config.request_metrics)?;
+        Some(ObjectRef::Namespaced(Kind::MeshConfig, name.clone()))
+    }
+
     /// A field of the MeshConfig that counts, with its object.
     fn of_mesh_config<T>(&self, field: impl Fn(&MeshConfig) -> Option<&Arc<T>>) -> Option<Declared<Arc<T>>> {
         let (name, config) = self.own_mesh_config()?;

@@ -72,6 +72,7 @@ impl OutboundIntents {
             passthrough,
             access_log,
             tracing,
+            request_metrics: catalog.request_metrics(),
             tls,
         }
     }

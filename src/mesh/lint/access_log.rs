@@ -2,19 +2,21 @@
 //!
 //! Owns the rule for the logs of listeners and filters. One operator that Envoy does not know makes it refuse
 //! a whole listener; others print secrets of the sidecar. What is logged goes to the standard output and to
-//! the collector that was declared, and nowhere else. Where that has no cluster, Envoy loses records without a
-//! word.
+//! the collector that was declared, and nowhere else. Where that has no cluster, Envoy loses records without
+//! a word.
 
 use envoy_types::pb::envoy::config::accesslog::v3::{AccessLog, access_log};
 use envoy_types::pb::envoy::config::core::v3::data_source::Specifier;
 use envoy_types::pb::envoy::config::core::v3::grpc_service::TargetSpecifier;
 use envoy_types::pb::envoy::config::core::v3::substitution_format_string::Format;
 use envoy_types::pb::envoy::extensions::access_loggers::open_telemetry::v3::OpenTelemetryAccessLogConfig;
+use envoy_types::pb::envoy::extensions::access_loggers::stats::v3 as stats;
 use envoy_types::pb::envoy::extensions::access_loggers::stream::v3::{StdoutAccessLog, stdout_access_log};
 use envoy_types::pb::google::protobuf::{Struct, Value, value::Kind as Form};
 use envoy_types::pb::opentelemetry::proto::common::v1::{AnyValue, any_value};
 use prost::{DecodeError, Message, Name};
 use smc_model::log_format::Line;
+use stats::config::Tag;
 
 use super::reader::{Client, INBOUND_LOGS, OUTBOUND_LOGS, Reader};
 use smc_xds::resource::ResourceType;
@@ -30,6 +32,10 @@ impl Reader {
             };
             if config.type_url == OpenTelemetryAccessLogConfig::type_url() {
                 self.records(&OpenTelemetryAccessLogConfig::decode(&*config.value)?, client);
+                continue;
+            }
+            if config.type_url == stats::Config::type_url() {
+                self.metrics(&stats::Config::decode(&*config.value)?, client);
                 continue;
             }
             if config.type_url != StdoutAccessLog::type_url() {
@@ -53,6 +59,26 @@ impl Reader {
             }
         }
         Ok(())
+    }
+
+    /// What is counted of requests. A label whose value a request chooses would fill the sidecar's memory.
+    fn metrics(&mut self, config: &stats::Config, client: Client) {
+        if client != Client::Application {
+            self.fault("counts in metrics of its own what no application asked for");
+        }
+        let histograms = config.histograms.iter().map(|histogram| &histogram.stat);
+        let stats = config.counters.iter().map(|counter| &counter.stat).chain(histograms).flatten();
+        let tags = stats.flat_map(|stat| &stat.tags);
+        if !config.gauges.is_empty() || tags.into_iter().any(|tag| !is_bounded_label(tag)) {
+            self.fault("counts by a label that a request, or a secret, gives its value");
+        }
+        let scope = config.stats_scope.clone().unwrap_or_default();
+        if scope.max_counters.is_none() || scope.max_histograms.is_none() {
+            self.fault("counts without a bound on how many series there are");
+        }
+        if !scope.sharing_name.is_empty() {
+            self.fault("shares a scope, by which Envoy crashes where it validates");
+        }
     }
 
     fn records(&mut self, config: &OpenTelemetryAccessLogConfig, client: Client) {
@@ -90,6 +116,20 @@ impl Reader {
             self.fault("sends a collector headers of its own");
         }
     }
+}
+
+/// Whether the sidecar, its node or the cluster gives a label its value.
+fn is_bounded_label(tag: &Tag) -> bool {
+    let within = |prefix: &str, suffix: &str| {
+        let inside = tag.value_format.strip_prefix(prefix).and_then(|rest| rest.strip_suffix(suffix));
+        let is_word = |word: &str| word.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
+        inside.is_some_and(is_word)
+    };
+    tag.rules.is_none()
+        && (tag.value_format == "%RESPONSE_CODE%"
+            || within("%CEL(xds.node.metadata.", ")%")
+            || within("%CLUSTER_METADATA(mesh.smc.dev:", ")%")
+            || !tag.value_format.contains('%'))
 }
 
 /// Whether a value of a record is a text with known operators, or made of such. Envoy takes no other.

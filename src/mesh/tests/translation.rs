@@ -6,6 +6,7 @@ mod external_authorization;
 mod ingress;
 mod leaving;
 mod rate_limit;
+mod request_metrics;
 mod tls;
 mod tracing;
 mod upstream;

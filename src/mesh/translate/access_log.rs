@@ -1,9 +1,7 @@
 //! The access log: one line for each request or connection, on Envoy's standard output, and to a collector
 //! where one is declared.
 //!
-//! Owns SMC's own fields, as JSON, and what counts as a failure: by default nothing else is logged. The
-//! generated `google.protobuf.Struct` holds a hash map, whose order would change the bytes, so an equivalent
-//! message with an ordered map is encoded instead.
+//! Owns SMC's own fields, as JSON, and what counts as a failure: by default nothing else is logged.
 
 use std::collections::BTreeMap;
 
@@ -19,10 +17,11 @@ use log::access_log::ConfigType;
 use log::access_log_filter::FilterSpecifier;
 use log::comparison_filter::Op;
 use log::grpc_status_filter::Status as Grpc;
-use prost::{Message, Name, Oneof};
+use prost::{Message, Name};
 use smc_model::access_log::{AccessLog, Logged};
 use smc_model::log_format::{LONGEST, LogLine, LogValue};
 
+use super::ordered_struct::{OrderedKind, OrderedList, OrderedStruct, OrderedValue};
 use super::{http_match, log_records};
 
 /// The fields of an HTTP request.
@@ -155,9 +154,10 @@ fn logged(
     let format = declared.as_ref().map_or_else(|| own(fields), |line| as_declared(line, longest));
     let mut logs = vec![log::AccessLog { filter: filter.clone(), ..stdout(format) }];
     logs.extend(log.collector.as_ref().map(|collector| {
-        let body = declared
-            .as_ref()
-            .map_or_else(|| log_records::own(fields), |line| log_records::as_declared(line, longest));
+        let body = declared.as_ref().map_or_else(
+            || log_records::own(fields, longest),
+            |line| log_records::as_declared(line, longest),
+        );
         log::AccessLog { filter, ..log_records::log(collector, cluster, body, longest) }
     }));
     logs
@@ -231,49 +231,9 @@ struct Format {
     text_format_source: Option<DataSource>,
 }
 
-/// `google.protobuf.Struct` with an ordered map.
-#[derive(Clone, PartialEq, Message)]
-struct OrderedStruct {
-    #[prost(btree_map = "string, message", tag = "1")]
-    fields: BTreeMap<String, OrderedValue>,
-}
-
-/// `google.protobuf.Value` with such structures.
-#[derive(Clone, PartialEq, Message)]
-struct OrderedValue {
-    #[prost(oneof = "OrderedKind", tags = "1, 2, 3, 4, 5, 6")]
-    kind: Option<OrderedKind>,
-}
-
-#[derive(Clone, PartialEq, Oneof)]
-enum OrderedKind {
-    #[prost(int32, tag = "1")]
-    Null(i32),
-    #[prost(double, tag = "2")]
-    Number(f64),
-    #[prost(string, tag = "3")]
-    Text(String),
-    #[prost(bool, tag = "4")]
-    Bool(bool),
-    #[prost(message, tag = "5")]
-    Object(OrderedStruct),
-    #[prost(message, tag = "6")]
-    List(OrderedList),
-}
-
-/// `google.protobuf.ListValue` with such values.
-#[derive(Clone, PartialEq, Message)]
-struct OrderedList {
-    #[prost(message, repeated, tag = "1")]
-    values: Vec<OrderedValue>,
-}
-
 /// SMC's own fields.
 fn own(fields: &[(&str, &str)]) -> Format {
-    let fields = fields.iter().map(|&(key, text)| {
-        (key.to_owned(), OrderedValue { kind: Some(OrderedKind::Text(text.to_owned())) })
-    });
-    json(OrderedStruct { fields: fields.collect() })
+    json(OrderedStruct::of_texts(fields.iter().copied()))
 }
 
 /// A format that a person wrote.

@@ -264,9 +264,9 @@ pub(super) fn outside(
 }
 
 /// How many connections, and how many reports that wait for one or for an answer, a sidecar has with a
-/// collector. One of traces has five spans, some 5 KB, and one of logs up to 16 KiB of records, thus two
-/// megabytes in all; what does not fit is lost. A collector that takes connections and does not answer would have one
-/// for each report otherwise.
+/// collector. One of traces has five spans, some 5 KB, and one of logs up to 16 KiB and one record more; what
+/// does not fit is lost. A collector that takes connections and does not answer would have one for each
+/// report otherwise.
 const COLLECTOR_CONNECTIONS: u32 = 4;
 const COLLECTOR_REPORTS: u32 = 64;
 

@@ -6,12 +6,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use envoy_types::pb::envoy::config::cluster::v3::Cluster;
 use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::Secret;
 use prost::Message;
 
 use super::endpoint::EndpointSet;
 use super::intern::{Interned, Interner};
+use super::ordered_struct::DescribedCluster;
 use super::provenance::Objects;
 use crate::lint::{self, Facts};
 use smc_types::problem::Problem;
@@ -104,13 +104,13 @@ impl<'a> Draft<'a> {
     /// is made of `objects`.
     pub(super) fn add_eds_cluster(
         &mut self,
-        cluster: &Cluster,
+        cluster: &DescribedCluster,
         endpoints: &str,
         set: EndpointSet,
         objects: &Objects,
     ) {
         let objects = self.interner.objects(objects);
-        let resource = Resource::encode(ResourceType::Cluster, &cluster.name, cluster);
+        let resource = Resource::encode(ResourceType::Cluster, cluster.name(), cluster);
         let interned = self.interner.share(resource.warming_on(endpoints).made_of(objects));
         self.take(interned);
         self.add_endpoints(endpoints, set);

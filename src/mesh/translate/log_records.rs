@@ -1,9 +1,10 @@
 //! What a collector of OpenTelemetry is sent: one record for each line of the log, over gRPC (OTLP).
 //!
-//! Owns the form of a record. Its body is the line: a text as a text, and a JSON object as a list of names and
-//! values, so that what a peer chose cannot break out of its value, as it could out of JSON within a text.
-//! Envoy takes texts for values, and lists of them, alone: a number or a boolean is one, too. Envoy keeps up to
-//! 16 KiB of records, or those of one second, and sends them at once; what it cannot send it drops.
+//! Owns the form of a record. Its body is the line: a text as a text, and a JSON object as a list of names
+//! and values, so that what a peer chose cannot break out of its value, as it could out of JSON within a
+//! text. Envoy takes texts for values, and lists of them, alone: a number or a boolean is sent as a text.
+//! Envoy keeps up to 16 KiB of records, or those of one second, and sends them at once; what it cannot send
+//! it drops.
 
 use std::collections::BTreeMap;
 
@@ -16,14 +17,13 @@ use envoy_types::pb::opentelemetry::proto::common::v1::{
 use envoy_types::util::pack_any;
 use log::access_log::ConfigType;
 use smc_model::access_log::LogCollector;
-use smc_model::log_format::{LogLine, LogValue, number_text};
+use smc_model::log_format::{Line, LogLine, LogValue, number_text};
 
-/// Sends records with this body to the `cluster` of a collector, which they call by that name as well. What a
-/// peer chose is cut to `longest` bytes.
+/// Sends records with this body to the `cluster` of a collector. Their `log_name` is its name. What a peer
+/// chose is cut to `longest` bytes.
 pub(super) fn log(collector: &LogCollector, cluster: &str, body: AnyValue, longest: u32) -> log::AccessLog {
     let server = core::grpc_service::EnvoyGrpc {
         cluster_name: cluster.to_owned(),
-        authority: collector.server.what.server.to_string(),
         ..core::grpc_service::EnvoyGrpc::default()
     };
     let attributes = collector.attributes.what.lines();
@@ -45,9 +45,11 @@ pub(super) fn log(collector: &LogCollector, cluster: &str, body: AnyValue, longe
     }
 }
 
-/// A body of SMC's own fields.
-pub(super) fn own(fields: &[(&str, &str)]) -> AnyValue {
-    list(fields.iter().map(|&(name, line)| member(name, text(line.to_owned()))).collect())
+/// A body of SMC's own fields, in which what a peer chose is cut to `longest` bytes: Envoy keeps records in
+/// memory.
+pub(super) fn own(fields: &[(&str, &str)], longest: u32) -> AnyValue {
+    let cut = |text: &str| Line::parse(text).map_or_else(|_| text.to_owned(), |line| line.print(longest));
+    list(fields.iter().map(|&(name, line)| member(name, text(cut(line)))).collect())
 }
 
 /// A body in a format that a person wrote.

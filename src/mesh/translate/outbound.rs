@@ -7,17 +7,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use envoy_types::pb::envoy::config::cluster::v3::Cluster;
+
 use super::cluster::Limits;
 use super::draft::{Draft, Part};
 use super::endpoint::EndpointSet;
 use super::intern::Interner;
 use super::listener::outbound::{self as listener, Carriage, Chain, Transport};
+use super::ordered_struct::DescribedCluster;
 use super::proto::Families;
 use super::provenance::{self, Objects};
 use super::reports::{Half, Reports};
 use super::route::{self, Arm, Destination};
 use super::settings::Settings;
-use super::{cluster, egress, retry, secret};
+use super::{cluster, egress, request_metrics, retry, secret};
 use crate::catalog::Topology;
 use smc_authority::pki::TrustBundle;
 use smc_model::cidr::IpNet;
@@ -68,7 +71,11 @@ pub(super) fn translate(
     }
     let (log, half) = (&intent.access_log, Half::Outbound);
     let traced = intent.tracing.as_ref().filter(|_| chains.iter().any(Chain::is_http));
-    let reports = Reports::of(log, traced, half, families, &mut draft, &mut listener_objects);
+    let mut reports = Reports::of(log, traced, half, families, &mut draft, &mut listener_objects);
+    if let Some(config) = &intent.request_metrics {
+        reports.log.http.push(request_metrics::counting());
+        listener_objects.insert(config.clone());
+    }
     let (passthrough, port) = (intent.passthrough, settings.outbound_port);
     let listener = listener::listener(chains, &exits.tls_ports, passthrough, families, port, &reports);
     draft.add(ResourceType::Listener, names::OUTBOUND_LISTENER, &listener, &listener_objects);
@@ -167,8 +174,15 @@ impl Walk<'_> {
         let (limits, objects) = self.limits(&service.id, port);
         let message =
             cluster::service(&service.id, port.port, port.protocol, &endpoints, service.affinity, limits);
+        let message = self.described(message, &service.id, port);
         let set = EndpointSet { service: service.id.clone(), port: port.port, only };
         self.draft.add_eds_cluster(&message, &endpoints, set, &objects);
+    }
+
+    /// The cluster of a port of a service, as the metrics of requests call it.
+    fn described(&self, cluster: Cluster, service: &ServiceId, port: &ServicePort) -> DescribedCluster {
+        let counted = self.intent.request_metrics.is_some() && port.protocol.is_http();
+        request_metrics::described(cluster, service, counted)
     }
 
     /// What bounds the calls to a port of a service, and the objects that its clusters are made of.
@@ -279,6 +293,7 @@ impl Walk<'_> {
         let name = names::pod_cluster(&service.id, port.port);
         let (limits, objects) = self.limits(&service.id, port);
         let message = cluster::pod(&service.id, port.port, port.protocol, limits);
+        let message = self.described(message, &service.id, port);
         self.draft.add(ResourceType::Cluster, &name, &message, &objects);
         name
     }

@@ -7,7 +7,7 @@ use envoy_types::pb::envoy::config::listener::v3 as listener;
 use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::{
     HttpFilter, http_filter,
 };
-use envoy_types::pb::google::protobuf::{BoolValue, Duration, UInt32Value};
+use envoy_types::pb::google::protobuf::{BoolValue, Duration, UInt32Value, UInt64Value};
 use smc_model::cidr::IpNet;
 
 /// Whole seconds. Zero disables most of Envoy's timeouts.
@@ -26,6 +26,11 @@ pub(super) fn duration(span: std::time::Duration) -> Duration {
 /// A number in its wrapper.
 pub(super) fn number(value: impl Into<u32>) -> UInt32Value {
     UInt32Value { value: value.into() }
+}
+
+/// The same of 64 bits.
+pub(super) fn long_number(value: u64) -> UInt64Value {
+    UInt64Value { value }
 }
 
 /// A switch in its wrapper.

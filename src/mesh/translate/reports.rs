@@ -44,8 +44,8 @@ pub(super) struct Reports {
 }
 
 impl Reports {
-    /// Makes the reports of a listener, and adds the clusters to which they go. `tracing` is `None` as well if
-    /// the listener has no requests. What the reports are made of joins `objects`, those of the listener.
+    /// Makes the reports of a listener, and adds the clusters to which they go. `tracing` is `None` as well
+    /// if the listener has no requests. What the reports are made of joins `objects`, those of the listener.
     pub(super) fn of(
         log: &AccessLog,
         tracing: Option<&Declared<Arc<Tracing>>>,

@@ -212,7 +212,7 @@ const OPERATORS: &[(&str, Takes)] = &[
 /// Operators that people may know, and why they are no part of a format.
 const REFUSED: &[(&str, &str)] = &[
     ("CEL", "an expression reads everything that the sidecar has"),
-    ("CLUSTER_METADATA", "clusters of the mesh have no metadata"),
+    ("CLUSTER_METADATA", "UPSTREAM_CLUSTER_RAW names the service and its port"),
     ("COALESCE", "it takes operators that are on no list"),
     ("DOWNSTREAM_PEER_CERT", "it prints whole certificates; DOWNSTREAM_PEER_FINGERPRINT_256 names one"),
     ("DOWNSTREAM_TLS_SESSION_ID", "sessions are no subject of a log; CONNECTION_ID names a connection"),

@@ -1,6 +1,6 @@
 //! Owns the answers of a collector of logs, OpenTelemetry's gRPC service
-//! `opentelemetry.proto.collector.logs.v1.LogsService`, and how it shows what it was sent. The messages have the
-//! fields that are shown; `envoy-types` has those of values alone.
+//! `opentelemetry.proto.collector.logs.v1.LogsService`, and how it shows what it was sent. The messages have
+//! the fields that are shown; `envoy-types` has those of values alone.
 
 use envoy_types::pb::opentelemetry::proto::common::v1::{AnyValue, KeyValue, any_value};
 use prost::Message;

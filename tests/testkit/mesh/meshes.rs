@@ -3,15 +3,17 @@
 //! Together they have every kind of resource that the translation makes, and every branch of it
 //! that changes bytes.
 
+mod reports;
+
 use serde_json::{Value, json};
 use smc_mesh::translate::{Compiler, Input};
 use smc_model::retry_policy::RetryCondition;
 use smc_types::proxy_class::AppProtocol::{Http, Http2, Https, Tcp, TcpServerFirst};
 
 use super::{
-    Object, SourceEvent, certify, compiler, connection_settings, egress, extension_service,
-    external_authorization, group, ingress, keeping_callers, mesh_config, namespace, pod, pod_ip_mode,
-    pod_that, retry, service, sidecar, split, target, tcp, telemetry, tracing, upstream_setting,
+    Object, SourceEvent, certify, compiler, connection_settings, egress, external_authorization, group,
+    ingress, keeping_callers, mesh_config, namespace, pod, pod_ip_mode, pod_that, retry, service, sidecar,
+    split, target, tcp, tracing, upstream_setting,
 };
 
 /// A mesh, and the pods whose configuration is tested.
@@ -57,8 +59,9 @@ pub fn all() -> Vec<Mesh> {
         what_a_server_is_asked_about(),
         what_is_traced(),
         what_is_traced_for_a_collector_at_an_address(),
-        what_sidecars_log_in_a_format_of_their_own(),
-        what_collectors_are_sent(),
+        reports::what_sidecars_log_in_a_format_of_their_own(),
+        reports::what_collectors_are_sent(),
+        reports::what_requests_are_counted(),
         what_tls_is_accepted(),
     ]
 }
@@ -84,81 +87,6 @@ fn what_tls_is_accepted() -> Mesh {
                 ],
                 "ecdhCurves": ["P-521", "P-384", "X25519", "P-256"],
             })),
-        ],
-    )
-}
-
-/// A collector by name and one at an address, fields of SMC's own and formats.
-fn what_collectors_are_sent() -> Mesh {
-    let office = json!({"kind": "IPRange", "name": "192.0.2.0/24"});
-    let backend = json!({"name": "b", "port": {"number": 8080, "protocol": "http"}});
-    let nested =
-        json!({"path": "%REQ(:PATH)%", "list": ["%PROTOCOL%", 1.5, true, null, {}], "": "100%% of it"});
-    let to = |namespace: &str, name: &str, attributes: Value| json!({"extensionService": {"namespace": namespace, "name": name}, "attributes": attributes});
-    let attributes =
-        json!({"code": "%RESPONSE_CODE%", "agent": "%REQ(USER-AGENT)%", "": "", "zone": "100%% a"});
-    shop(
-        "what_collectors_are_sent",
-        vec![
-            service("shop/b", "b", &["10.9.0.1"], &[(80, 8080, Http)]),
-            service("shop/db", "db", &["10.9.0.2"], &[(3306, 3306, TcpServerFirst)]),
-            tcp("shop/all", &[]),
-            target("shop/to-b1", "shop/b1", &["shop/a"], &[("TCPRoute", "all")]),
-            target("shop/to-db", "shop/db", &["shop/a"], &[("TCPRoute", "all")]),
-            ingress("shop/way", json!({"backends": [backend], "sources": [office]})),
-            extension_service(
-                "shop/otel",
-                json!({"host": "otel.example", "port": 4317, "protocol": "h2c", "connectTimeout": "1500ms"}),
-            ),
-            extension_service("smc-system/otel", json!({"host": "2001:db8::7", "port": 4317})),
-            telemetry(
-                "shop/of-a",
-                json!({"selector": {"app": "a"}, "accessLog": {
-                    "format": nested.to_string(), "openTelemetry": to("smc-system", "otel", json!({})),
-                }}),
-            ),
-            telemetry(
-                "shop/of-b",
-                json!({"selector": {"app": "b"}, "accessLog": {"openTelemetry": to("shop", "otel", attributes)}}),
-            ),
-            telemetry(
-                "shop/of-all",
-                json!({"accessLog": {
-                    "format": "%PROTOCOL% %REQ(:PATH)%", "openTelemetry": to("shop", "otel", json!({"a": "b"})),
-                }}),
-            ),
-        ],
-    )
-}
-
-/// Two pods of one identity among them.
-fn what_sidecars_log_in_a_format_of_their_own() -> Mesh {
-    let office = json!({"kind": "IPRange", "name": "192.0.2.0/24"});
-    let backend = json!({"name": "b", "port": {"number": 8080, "protocol": "http"}});
-    let nested = json!({
-        "when": "%START_TIME(%Y-%m-%dT%H:%M:%S.%3fZ)%", "what": {"path": "%REQ(:PATH)%", "code": "%RESPONSE_CODE%"},
-        "list": ["%PROTOCOL% in %DURATION% ms", 1.5, true, null, {}, [[[[[["as deep as may be"]]]]]]], "": "100%% of %BYTES_SENT%",
-    });
-    shop(
-        "what_sidecars_log_in_a_format_of_their_own",
-        vec![
-            pod("shop/b2", "shop/b1", "b2", &["10.1.0.3"]),
-            service("shop/b", "b", &["10.9.0.1"], &[(80, 8080, Http)]),
-            service("shop/b2", "b2", &["10.9.0.3"], &[(80, 8080, Http)]),
-            service("shop/db", "db", &["10.9.0.2"], &[(3306, 3306, TcpServerFirst)]),
-            tcp("shop/all", &[]),
-            target("shop/to-b1", "shop/b1", &["shop/a"], &[("TCPRoute", "all")]),
-            target("shop/to-db", "shop/db", &["shop/a"], &[("TCPRoute", "all")]),
-            ingress("shop/way", json!({"backends": [backend], "sources": [office]})),
-            telemetry(
-                "shop/of-b",
-                json!({"selector": {"app": "b"}, "accessLog": {"format": nested.to_string()}}),
-            ),
-            telemetry("shop/of-a", json!({"selector": {"app": "a"}, "accessLog": {}})),
-            telemetry(
-                "shop/of-all",
-                json!({"accessLog": {"format": "%REQ(X-A?:AUTHORITY):9% %REQ(:PATH)%"}}),
-            ),
         ],
     )
 }

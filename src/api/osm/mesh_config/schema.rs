@@ -112,6 +112,10 @@ pub struct Observability {
     /// or are refused; `all`; or `none`.
     #[schemars(extend("enum" = ["failures", "all", "none"]))]
     pub access_log: Option<String>,
+    /// SMC's own: whether the sidecars of callers count requests in OSM's metrics, `osm_request_total` and
+    /// `osm_request_duration_ms`. Every sidecar must run Envoy 1.39 or later: an earlier one refuses the
+    /// listener of its calls.
+    pub request_metrics: Option<bool>,
 }
 
 /// Service certificates.

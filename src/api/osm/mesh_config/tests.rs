@@ -23,7 +23,7 @@ fn the_switches_that_count_are_read() {
         "traffic": {"enablePermissiveTrafficPolicyMode": true, "enableEgress": true},
         "certificate": {"serviceCertValidityDuration": "24h"},
         "sidecar": {"localProxyMode": "PodIP"},
-        "observability": {"accessLog": "all"},
+        "observability": {"accessLog": "all", "requestMetrics": true},
         "featureFlags": {"enableEgressPolicy": false, "enableIngressBackendPolicy": false, "enableRetryPolicy": false},
     }));
     let expected = MeshConfig {
@@ -38,6 +38,7 @@ fn the_switches_that_count_are_read() {
         local_proxy_mode: LocalProxyMode::PodIp,
         access_log: Some(Logged::All),
         tracing: None,
+        request_metrics: true,
         tls: None,
         replica: ReplicaSettings::default(),
         injected: Arc::default(),
@@ -118,7 +119,7 @@ fn osms_untouched_preset_is_read_without_a_warning() {
     }));
     assert_eq!(reading.problems, []);
     let config = reading.object.unwrap();
-    assert!(config.permissive && config.egress);
+    assert!(config.permissive && config.egress && !config.request_metrics);
     assert_eq!(config.service_cert_validity, Some(Duration::from_hours(24)));
 }
 

@@ -285,20 +285,22 @@ fn an_object() -> impl Strategy<Value = Object> {
     let tcp = (select(vec!["a/t1", "a/t2", "b/t1"]), subsequence(vec![80_u16, 8080, 9090], 0..3))
         .prop_map(|(id, ports)| tcp_route(id, &ports));
     let log = proptest::option::of(select(Logged::WORDS.map(|(_, log)| log).to_vec()));
-    let switches = [any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>()];
+    let switches = any::<[bool; 6]>();
     // One may be a service of the mesh.
     let asked = select(vec![None, Some(service_id(SERVICES[0]).fqdn()), Some("opa.example".to_owned())]);
     let traced = select(vec![None, Some(service_id(SERVICES[0]).fqdn()), Some("jaeger.example".to_owned())]);
     let tls = select(vec![None, Some(all_of_tls()), Some(Arc::default())]);
     let config = (select(vec!["smc-system", NAMESPACES[0]]), switches, log, asked, traced, tls);
     let config = config.prop_map(|(namespace, switches, access_log, asked, traced, tls)| {
-        let [permissive, egress, ignores_egress, ignores_ingress, ignores_retries] = switches;
+        let [permissive, egress, ignores_egress, ignores_ingress, ignores_retries, request_metrics] =
+            switches;
         let config = MeshConfig {
             permissive,
             egress,
             ignores_egress,
             ignores_ingress,
             ignores_retries,
+            request_metrics,
             access_log,
             external_authorization: asked.map(|host| authorization(&host)),
             tracing: traced.map(|host| tracing(&host)),

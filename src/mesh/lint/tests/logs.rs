@@ -9,12 +9,16 @@ use envoy_types::pb::envoy::config::core::v3::{
 };
 use envoy_types::pb::envoy::extensions::access_loggers::file::v3::FileAccessLog;
 use envoy_types::pb::envoy::extensions::access_loggers::open_telemetry::v3::OpenTelemetryAccessLogConfig;
+use envoy_types::pb::envoy::extensions::access_loggers::stats::v3 as stats;
 use envoy_types::pb::envoy::extensions::access_loggers::stream::v3::{StdoutAccessLog, stdout_access_log};
 use envoy_types::pb::envoy::extensions::filters::network::tcp_proxy::v3::TcpProxy;
-use envoy_types::pb::google::protobuf::{ListValue, Struct, Value, value::Kind};
+use envoy_types::pb::envoy::r#type::v3::Scope;
+use envoy_types::pb::google::protobuf::{ListValue, Struct, UInt32Value, Value, value::Kind};
 use envoy_types::pb::opentelemetry::proto::common::v1::{
     AnyValue, ArrayValue, KeyValue, KeyValueList, any_value,
 };
+
+use stats::config::{Counter, Gauge, Histogram, Stat, Tag};
 
 use super::*;
 
@@ -124,6 +128,69 @@ fn records_go_to_the_collector_and_have_known_values() {
         });
     });
     assert!(reader.contains("reads the statistics"), "{reader}");
+}
+
+/// Metrics of requests, after a change.
+fn metrics(change: impl FnOnce(&mut stats::Config)) -> Vec<AccessLog> {
+    let tag = Tag { name: "a".to_owned(), value_format: "%RESPONSE_CODE%".to_owned(), ..Tag::default() };
+    let stat = Some(Stat { name: "b".to_owned(), tags: vec![tag] });
+    let bound = Some(UInt32Value { value: 1 });
+    let mut config = stats::Config {
+        counters: vec![Counter { stat, ..Counter::default() }],
+        stats_scope: Some(Scope { max_counters: bound, max_histograms: bound, ..Scope::default() }),
+        ..stats::Config::default()
+    };
+    change(&mut config);
+    vec![AccessLog { config_type: Some(ConfigType::TypedConfig(pack_any(config))), ..AccessLog::default() }]
+}
+
+/// The first connection manager of calls, after a change.
+fn outbound_http(change: impl FnOnce(&mut HttpConnectionManager)) -> String {
+    broken(ResourceType::Listener, names::OUTBOUND_LISTENER, |listener: &mut Listener| {
+        let is_manager = |chain: &&mut FilterChain| {
+            chain.filters.iter().any(|filter| filter.name.contains("http_connection_manager"))
+        };
+        unpacked(listener.filter_chains.iter_mut().find(is_manager).unwrap(), change);
+    })
+}
+
+#[test]
+fn no_request_chooses_how_many_series_a_sidecar_counts() {
+    let by = |format: &str| {
+        metrics(|config| {
+            config.counters[0].stat.as_mut().unwrap().tags[0].value_format = format.to_owned();
+        })
+    };
+    let scope = |change: fn(&mut Scope)| metrics(|config| change(config.stats_scope.as_mut().unwrap()));
+    for (logs, fault) in [
+        (metrics(|_| {}), ""),
+        (by("Service"), ""),
+        (by("%CEL(xds.node.metadata.namespace)%"), ""),
+        (by("%CLUSTER_METADATA(mesh.smc.dev:name)%"), ""),
+        (by("%REQ(:PATH)%"), "a label that a request"),
+        (by("%CEL(request.path)%"), "a label that a request"),
+        (by("%CEL(xds.node.metadata.a + request.path)%"), "a label that a request"),
+        (by("%CLUSTER_METADATA(mesh.smc.dev:a)% %REQ(:PATH)%"), "a label that a request"),
+        (by("%ENVIRONMENT(TOKEN)%"), "a label that a request"),
+        (metrics(|config| config.gauges.push(Gauge::default())), "a label that a request"),
+        (
+            metrics(|config| {
+                let path = Tag { value_format: "%REQ(:PATH)%".to_owned(), ..Tag::default() };
+                let stat = Some(Stat { name: "d".to_owned(), tags: vec![path] });
+                config.histograms.push(Histogram { stat, ..Histogram::default() });
+            }),
+            "a label that a request",
+        ),
+        (scope(|scope| scope.max_counters = None), "without a bound"),
+        (scope(|scope| scope.max_histograms = None), "without a bound"),
+        (scope(|scope| scope.sharing_name.push('a')), "shares a scope"),
+        (metrics(|config| config.stats_scope = None), "without a bound"),
+    ] {
+        let faults = outbound_http(|manager| manager.access_log.clone_from(&logs));
+        assert!(if fault.is_empty() { faults.is_empty() } else { faults.contains(fault) }, "{faults}");
+    }
+    let inbound = inbound_http(|manager| manager.access_log = metrics(|_| {}));
+    assert!(inbound.contains("no application asked for"), "{inbound}");
 }
 
 #[test]

@@ -22,6 +22,7 @@ use envoy_types::pb::envoy::config::route::v3::RouteConfiguration;
 use envoy_types::pb::envoy::config::trace::v3::ZipkinConfig;
 use envoy_types::pb::envoy::extensions::access_loggers::filters::cel::v3::ExpressionFilter;
 use envoy_types::pb::envoy::extensions::access_loggers::open_telemetry::v3::OpenTelemetryAccessLogConfig;
+use envoy_types::pb::envoy::extensions::access_loggers::stats::v3::Config as StatsAccessLog;
 use envoy_types::pb::envoy::extensions::access_loggers::stream::v3::StdoutAccessLog;
 use envoy_types::pb::envoy::extensions::clusters::dns::v3::DnsCluster;
 use envoy_types::pb::envoy::extensions::filters::http::ext_authz::v3::ExtAuthz;
@@ -71,6 +72,7 @@ fn readers() -> Vec<(String, Reader)> {
         reader::<HttpProtocolOptions>(),
         reader::<StdoutAccessLog>(),
         reader::<OpenTelemetryAccessLogConfig>(),
+        reader::<StatsAccessLog>(),
         reader::<ExpressionFilter>(),
         reader::<Router>(),
         reader::<http_rbac::Rbac>(),

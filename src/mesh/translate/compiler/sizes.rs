@@ -5,12 +5,11 @@ use std::collections::BTreeMap;
 use super::*;
 use crate::catalog::Object;
 use crate::catalog::fixtures::{
-    asking, extension_service, group, http_rule, limits as rate_limits, longest_tls, namespace, pod, port,
-    sent_to, service, target, tcp_route, tcp_rule, telemetry, traced,
+    asking, extension_service, group, http_rule, limits as rate_limits, logging, longest_tls, namespace, pod,
+    port, sent_to, service, target, tcp_route, tcp_rule, telemetry, traced,
 };
 use crate::policy::fixtures::wide_ingress;
 use crate::policy::{MAX_IDENTITY, MAX_NAMESPACE};
-use smc_api::osm::MeshConfig;
 use smc_model::access_log::Logged;
 use smc_model::log_format::MAX_FORMAT;
 use smc_model::rate_limit::{LocalRateLimits, Rate, RateUnit, RequestLimit, RouteLimit};
@@ -306,9 +305,7 @@ fn what_collectors_of_logs_are_sent_is_estimated_from_above() {
             compiler.apply([upsert(Object::from(wide_ingress(id, "shop/server", &[8000], 1, tls)))]);
         }
         // The filter that says which records are sent stands there twice.
-        let failures = MeshConfig { access_log: Some(Logged::Failures), ..MeshConfig::default() };
-        let failures = Object::MeshConfig("smc-system/osm-mesh-config".parse().unwrap(), failures);
-        compiler.apply([upsert(failures), upsert(format.clone())]);
+        compiler.apply([upsert(logging(Logged::Failures)), upsert(format.clone())]);
         let (demanded, wrote) = demand(&compiler);
         compiler.apply([upsert(extension_service("shop/otel", "otel.example"))]);
         compiler.apply([upsert(sent_to(format, "shop/otel", attribute))]);

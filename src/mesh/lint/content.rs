@@ -241,6 +241,9 @@ impl Reader {
         for chain in listener.filter_chains.iter().chain(&listener.default_filter_chain) {
             self.chain(chain, client)?;
         }
+        if self.asks.len() > 1 {
+            self.fault("asks a server about the requests of some filter chains, and not of the others");
+        }
         Ok(listener.name)
     }
 

@@ -70,6 +70,9 @@ impl Client {
 pub(super) struct Reader {
     references: BTreeSet<(ResourceType, Arc<str>)>,
     faults: Vec<String>,
+    /// Whether a server is asked about the requests of a chain, for each of a listener's that has requests
+    /// from other pods.
+    pub(super) asks: BTreeSet<bool>,
 }
 
 impl Reader {

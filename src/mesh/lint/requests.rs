@@ -46,6 +46,9 @@ impl Reader {
         if !prefix.is_empty() && !manager.http_filters.first().is_some_and(denies_by_default) {
             self.fault("has an HTTP chain whose first filter does not deny by default");
         }
+        if matches!(client, Client::Ingress | Client::Others) {
+            self.asks.insert(manager.http_filters.iter().any(|filter| filter.name == EXTERNAL_AUTHORIZATION));
+        }
         self.logs(&manager.access_log, client)?;
         self.tracing(manager.tracing.as_ref(), client)?;
         for filter in &manager.http_filters {

@@ -49,6 +49,10 @@ fn a_server_is_asked_about_every_request() {
         },
     );
     assert!(limit.contains("does not ask"), "{limit}");
+    let unasked = inbound_http(|manager| {
+        manager.http_filters.retain(|filter| filter.name != names::EXTERNAL_AUTHORIZATION);
+    });
+    assert!(unasked.contains("not of the others"), "{unasked}");
     let in_its_place = inbound_http(|manager| {
         let filter = manager.http_filters.iter_mut().find(|one| one.name == names::EXTERNAL_AUTHORIZATION);
         let Some(http_filter::ConfigType::ConfigDiscovery(source)) = &mut filter.unwrap().config_type else {

@@ -1,4 +1,5 @@
-//! How a replica learns that its group removed it while it did not run.
+//! How a replica learns that its group removed it: while it did not run, or in the moment in which it came
+//! back.
 //!
 //! Owns the question to all replicas whose addresses it knows. Its own membership is of no use: the removal
 //! is missing there. It believes a leader alone, of its own group, to which a majority has just confirmed
@@ -15,20 +16,25 @@ use super::Group;
 use crate::transport::client::{ANSWER, Peer};
 use crate::types::Replica;
 
-/// The pause between two rounds of questions. An election takes as long; each question costs a heartbeat of
-/// the leader.
+/// The pause between two rounds of questions of a replica that hears no leader. An election takes as long;
+/// each question costs a heartbeat of the leader.
 const PAUSE: Duration = Duration::from_secs(1);
+
+/// The pause of one that hears a leader, which is a member as a rule. One that was removed hears it as well,
+/// in what all replicas tell each other.
+const PAUSE_OF_A_MEMBER: Duration = Duration::from_secs(10);
 
 impl Group {
     /// Returns once the leader confirms that this replica is no member of its group, with the disk that it
-    /// has. Never returns for a member, without a group or without a leader. For a replica that starts:
-    /// it asks all others every second. Cancel-safe.
+    /// has. Never returns for a member, without a group or without a leader. Asks all others every second,
+    /// or every ten where it hears a leader. Cancel-safe.
     pub async fn removed(&self) {
         loop {
             if self.identity.group().is_some() && self.is_removed().await {
                 return;
             }
-            sleep(PAUSE).await;
+            let hears = self.status().heard_leader(&self.heard()).is_some();
+            sleep(if hears { PAUSE_OF_A_MEMBER } else { PAUSE }).await;
         }
     }
 

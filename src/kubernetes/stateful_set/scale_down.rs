@@ -33,9 +33,9 @@ const RETRY: Duration = Duration::from_millis(300);
 /// A replica that the group has removed cannot go on with its disk.
 #[derive(Debug, Error)]
 pub enum Removed {
-    #[error("the group removed this replica while it did not run: at its next start its ledger is empty")]
+    #[error("the group removed this replica: at its next start its ledger is empty")]
     Marked,
-    #[error("the group removed this replica while it did not run, and that cannot be noted")]
+    #[error("the group removed this replica, and that cannot be noted")]
     NotMarked(#[source] NotMarked),
 }
 
@@ -73,8 +73,8 @@ impl Departing {
         }
     }
 
-    /// Returns once it is certain that the group removed this replica while it did not run. The process ends
-    /// with that, and starts again.
+    /// Returns once it is certain that the group removed this replica. The process ends with that, and starts
+    /// again.
     pub async fn removed(&self, group: &Group) -> Removed {
         group.removed().await;
         self.mark().await.map_or_else(Removed::NotMarked, |()| Removed::Marked)

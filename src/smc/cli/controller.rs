@@ -317,18 +317,29 @@ struct Starting {
     log_level: LevelInForce,
 }
 
-/// Returns why this replica must not go on: its group was replaced, its place was taken, or its pod is
-/// another.
-async fn replaced(group: &smc_raft::Group, own_pod: Option<OwnPod>) -> Failure {
+/// Returns why this replica must not go on: its group was replaced or has removed it, its place was taken, or
+/// its pod is another.
+async fn expelled(
+    group: &smc_raft::Group,
+    own_pod: Option<OwnPod>,
+    departing: Option<&Departing>,
+) -> Failure {
     let former = async {
         match own_pod {
             Some(pod) => pod.replaced().await,
             None => std::future::pending().await,
         }
     };
+    let removed = async {
+        match departing {
+            Some(departing) => departing.removed(group).await,
+            None => std::future::pending().await,
+        }
+    };
     tokio::select! {
         replaced = group.replaced() => replaced.into(),
         replaced = former => replaced.into(),
+        removed = removed => removed.into(),
     }
 }
 
@@ -346,8 +357,9 @@ async fn allowed(record: Option<&GroupRecord>, starting: Option<&StartingAdmin>)
 }
 
 /// Serves once the replica belongs to a group, until a signal arrives or a task fails. A pod that the group
-/// removed while it did not run ends at once. A leader hands its leadership over before the streams end.
-/// Returns what the end means for the membership, where that is known.
+/// removed ends at once, whether it did not run then or has just come back: it joins again at its next start.
+/// A leader hands its leadership over before the streams end. Returns what the end means for the membership,
+/// where that is known.
 async fn serve(
     starting: Starting,
     mut signals: Signals,
@@ -365,22 +377,15 @@ async fn serve(
             None
         }
     };
-    let removed = async {
-        match departing {
-            Some(departing) => departing.removed(&group).await,
-            None => std::future::pending().await,
-        }
-    };
-    let replaced = replaced(&group, own_pod);
-    tokio::pin!(replaced);
+    let expelled = expelled(&group, own_pod, departing);
+    tokio::pin!(expelled);
     let starting = match &config.admin_socket {
         Some(socket) => Some(StartingAdmin::start(socket, Arc::clone(&group)).await?),
         None => None,
     };
     tokio::select! {
         ready = group.ready() => ready?,
-        removed = removed => return Err(removed.into()),
-        replaced = &mut replaced => return Err(replaced),
+        expelled = &mut expelled => return Err(expelled),
         () = signals.any() => return Ok(depart().await),
     }
     let may_serve = async {
@@ -389,7 +394,7 @@ async fn serve(
     };
     tokio::select! {
         () = may_serve => {}
-        replaced = &mut replaced => return Err(replaced),
+        expelled = &mut expelled => return Err(expelled),
         () = signals.any() => return Ok(depart().await),
     }
     let shutdown = CancellationToken::new();
@@ -397,7 +402,7 @@ async fn serve(
     // Some of it waits for the group, which may have lost its majority again.
     let handle = tokio::select! {
         announced = announced(opened, webhooks, record, starting, log_level) => announced?,
-        replaced = &mut replaced => return Err(replaced),
+        expelled = &mut expelled => return Err(expelled),
         () = signals.any() => return Ok(depart().await),
     };
     probes.decide_by(handle.readiness());
@@ -411,10 +416,10 @@ async fn serve(
         }
         // At once: until its end it would issue beside the other group, and hold sidecars that it cannot
         // admit.
-        replaced = &mut replaced => {
+        expelled = &mut expelled => {
             shutdown.cancel();
             joined.await?;
-            Err(replaced)
+            Err(expelled)
         }
         () = signals.any() => {
             let departure = depart().await;

@@ -40,6 +40,7 @@ async fn a_group_whose_volumes_are_lost_is_put_back_by_one_command() {
     an_upgrade_begins_with_the_key(smc).await;
     a_majority_that_is_there_is_left_alone(smc).await;
     a_process_of_a_former_pod_ends(smc).await;
+    a_controller_that_is_removed_while_it_runs_joins_again(smc).await;
     a_group_with_older_disks_waits_for_a_person(smc).await;
 
     lose(smc, &[0, 1]).await;
@@ -120,6 +121,22 @@ async fn a_process_of_a_former_pod_ends(smc: Program<'_>) {
     let log = kubectl(smc, &["logs", "former"]).await;
     assert!(log.contains("the pod smc-controller-0 is another one"), "{log}");
     kubectl(smc, &["delete", "pod", "former"]).await;
+    connected_again(smc).await;
+}
+
+/// As where the leader had begun to remove a controller that was scaled away when it was asked for again: the
+/// removal is committed once the controller answers.
+async fn a_controller_that_is_removed_while_it_runs_joins_again(smc: Program<'_>) {
+    let remove = ["exec", "-n", AMBER, "smc-controller-0", "--", "smc", "cluster", "remove", "2"];
+    let removed = smc.cluster.kubectl(&remove).await.unwrap();
+    assert!(removed.success(), "{}", removed.stderr);
+    let restarted = smc.cluster.wait("an end of controller 2", SETTLE, || async {
+        let path = "jsonpath={.status.containerStatuses[0].restartCount}";
+        let count = smc.cluster.kubectl(&["get", "pod", "smc-controller-2", "-n", AMBER, "-o", path]).await;
+        let count = count.map_err(|error| error.chain())?.stdout;
+        if count == "0" { Err(count) } else { Ok(()) }
+    });
+    restarted.await.unwrap_or_else(|error| panic!("{}", error.chain()));
     connected_again(smc).await;
 }
 

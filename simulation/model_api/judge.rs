@@ -315,8 +315,7 @@ impl Judge {
         for kind in Kind::ALL.iter().copied().filter(|kind| *kind != Kind::Namespace) {
             let objects = state.history.objects(kind).iter();
             let refused = objects.filter(|(key, held)| {
-                is_of_mesh(kind, **key, &self.published[&Kind::Namespace])
-                    && (held.form != Form::Good || kind.effective().is_none())
+                is_of_mesh(kind, **key, &self.published[&Kind::Namespace]) && held.form != Form::Good
             });
             expected.extend(refused.map(|(key, _)| name(kind, *key)));
         }
@@ -344,9 +343,8 @@ impl Judge {
     }
 }
 
-/// The kinds that have an effect.
 fn kinds() -> impl Iterator<Item = Kind> {
-    Kind::ALL.iter().copied().filter(|kind| kind.effective().is_some())
+    Kind::ALL.iter().copied()
 }
 
 fn latest(history: &History) -> BTreeMap<Kind, usize> {

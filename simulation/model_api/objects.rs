@@ -3,7 +3,7 @@
 //! Owns names and content. What tells two contents of a kind apart is a number, the mark; [`shown`] is as
 //! much of it as the mesh reads.
 
-use smc_types::kind::{EffectiveKind, Kind};
+use smc_types::kind::Kind;
 
 use super::history::{Form, Held, Key, OWN};
 
@@ -117,64 +117,58 @@ fn rest(kind: Kind, key: Key, held: Held) -> String {
 /// A content that every reader takes.
 fn good(kind: Kind, key: Key, mark: u32) -> String {
     let ip = address(mark);
-    let Some(effective) = kind.effective() else {
-        let row = smc_api::custom(kind);
-        return format!(
-            r#","spec":{}"#,
-            row.map(|row| (row.example)(&namespace_name(key.0))).unwrap_or_default()
-        );
-    };
-    match effective {
-        EffectiveKind::Namespace => {
-            r#","spec":{"finalizers":["kubernetes"]},"status":{"phase":"Active"}"#.to_owned()
-        }
-        EffectiveKind::ServiceAccount => String::new(),
-        EffectiveKind::Service => format!(
+    match kind {
+        Kind::Namespace => r#","spec":{"finalizers":["kubernetes"]},"status":{"phase":"Active"}"#.to_owned(),
+        Kind::ServiceAccount => String::new(),
+        Kind::Service => format!(
             r#","spec":{{"type":"ClusterIP","clusterIP":"{ip}","clusterIPs":["{ip}"],"selector":{{"app":"a"}},"ports":[{{"name":"http","port":80,"targetPort":8080}}]}}"#
         ),
-        EffectiveKind::Pod => format!(
+        Kind::Pod => format!(
             r#","spec":{{"serviceAccountName":"o1","containers":[{{"name":"main","image":"i","ports":[{{"name":"http","containerPort":8080}}]}}],"volumes":[{{"name":"v"}}]}},"status":{{"phase":"Running","podIP":"{ip}","podIPs":[{{"ip":"{ip}"}}],"conditions":[{{"type":"Ready","status":"True"}}]}}"#
         ),
-        EffectiveKind::EndpointSlice => format!(
+        Kind::EndpointSlice => format!(
             r#","addressType":"IPv4","endpoints":[{{"addresses":["{ip}"],"conditions":{{"ready":true}}}}],"ports":[{{"name":"http","port":8080,"protocol":"TCP"}}]"#
         ),
-        EffectiveKind::MeshWorkload => {
+        Kind::MeshWorkload => {
             format!(r#","spec":{{"serviceAccountName":"o1","services":["o1"],"addresses":["{ip}"]}}"#)
         }
-        EffectiveKind::TrafficTarget => format!(
+        Kind::TrafficTarget => format!(
             r#","spec":{{"destination":{{"kind":"ServiceAccount","name":"o1"}},"sources":[{{"kind":"ServiceAccount","name":"s{mark}","namespace":"{}"}}],"rules":[{{"kind":"TCPRoute","name":"o1"}}]}}"#,
             namespace_name(key.0)
         ),
-        EffectiveKind::HttpRouteGroup => {
+        Kind::HttpRouteGroup => {
             format!(r#","spec":{{"matches":[{{"name":"m{mark}","pathRegex":"/a","methods":["GET"]}}]}}"#)
         }
-        EffectiveKind::TcpRoute | EffectiveKind::UdpRoute => {
+        Kind::TcpRoute | Kind::UdpRoute => {
             format!(r#","spec":{{"matches":{{"ports":[{mark}]}}}}"#)
         }
-        EffectiveKind::TrafficSplit => {
+        Kind::TrafficSplit => {
             format!(r#","spec":{{"service":"o1","backends":[{{"service":"o2","weight":{mark}}}]}}"#)
         }
-        EffectiveKind::Egress => format!(
+        Kind::Egress => format!(
             r#","spec":{{"sources":[{{"kind":"ServiceAccount","name":"o1","namespace":"{}"}}],"hosts":["a.example"],"ports":[{{"number":{mark},"protocol":"https"}}]}}"#,
             namespace_name(key.0)
         ),
-        EffectiveKind::IngressBackend => format!(
+        Kind::IngressBackend => format!(
             r#","spec":{{"backends":[{{"name":"o1","port":{{"number":{mark},"protocol":"http"}}}}],"sources":[{{"kind":"IPRange","name":"10.0.0.0/8"}}]}}"#
         ),
-        EffectiveKind::Retry => format!(
+        Kind::Retry => format!(
             r#","spec":{{"source":{{"kind":"ServiceAccount","name":"o1","namespace":"{namespace}"}},"destinations":[{{"kind":"Service","name":"o1","namespace":"{namespace}"}}],"retryPolicy":{{"retryOn":"5xx","perTryTimeout":"{mark}ms"}}}}"#,
             namespace = namespace_name(key.0)
         ),
-        EffectiveKind::UpstreamTrafficSetting => format!(
+        Kind::UpstreamTrafficSetting => format!(
             r#","spec":{{"host":"o1.{}.svc.cluster.local","connectionSettings":{{"tcp":{{"maxConnections":{mark}}}}}}}"#,
             namespace_name(key.0)
         ),
         // Beside the sidecar, where nothing can be read on the way.
-        EffectiveKind::ExtensionService => format!(r#","spec":{{"host":"127.0.0.1","port":{mark}}}"#),
-        EffectiveKind::Telemetry => {
+        Kind::MeshRootCertificate => {
+            format!(r#","spec":{{"trustDomain":"m{mark}","provider":{{"tresor":{{}}}}}}"#)
+        }
+        Kind::ExtensionService => format!(r#","spec":{{"host":"127.0.0.1","port":{mark}}}"#),
+        Kind::Telemetry => {
             format!(r#","spec":{{"selector":{{"mark":"{mark}"}},"accessLog":{{}}}}"#)
         }
-        EffectiveKind::MeshConfig => {
+        Kind::MeshConfig => {
             format!(r#","spec":{{"traffic":{{"outboundPortExclusionList":[{mark}]}}}}"#)
         }
     }

@@ -95,8 +95,3 @@ pub fn schema<Spec: JsonSchema>(generator: SchemaGenerator) -> Schema {
 pub(crate) fn effective<T>(reading: Reading<T>, object: impl FnOnce(T) -> Object) -> Reading<Object> {
     Reading { object: reading.object.map(object), problems: reading.problems }
 }
-
-/// The reading of an object that has no effect, whatever it says.
-pub(crate) fn without_effect(reading: Reading<()>) -> Reading<Object> {
-    Reading { object: None, problems: reading.problems }
-}

@@ -5,7 +5,8 @@
 use std::sync::Arc;
 
 use crate::osm::{
-    Egress, ExtensionService, IngressBackend, MeshConfig, Retry, Telemetry, UpstreamTrafficSetting,
+    Egress, ExtensionService, IngressBackend, MeshConfig, MeshRootCertificate, Retry, Telemetry,
+    UpstreamTrafficSetting,
 };
 use crate::smi::{HttpRouteGroup, TcpRoute, TrafficSplit, TrafficTarget, UdpRoute};
 use smc_model::topology::{EndpointSlice, Namespace, Service, Workload};
@@ -50,6 +51,8 @@ pub enum Object {
     Telemetry(Arc<Telemetry>),
     /// An OSM ExtensionService.
     ExtensionService(Arc<ExtensionService>),
+    /// An OSM MeshRootCertificate.
+    MeshRootCertificate(MeshRootCertificate),
 }
 
 impl Object {
@@ -73,6 +76,7 @@ impl Object {
             Self::UpstreamTrafficSetting(setting) => (Kind::UpstreamTrafficSetting, &setting.id),
             Self::Telemetry(telemetry) => (Kind::Telemetry, &telemetry.id),
             Self::ExtensionService(service) => (Kind::ExtensionService, &service.id),
+            Self::MeshRootCertificate(root) => (Kind::MeshRootCertificate, &root.id),
         };
         ObjectRef::Namespaced(kind, name.clone())
     }
@@ -129,6 +133,12 @@ impl From<Telemetry> for Object {
 impl From<ExtensionService> for Object {
     fn from(service: ExtensionService) -> Self {
         Self::ExtensionService(Arc::new(service))
+    }
+}
+
+impl From<MeshRootCertificate> for Object {
+    fn from(root: MeshRootCertificate) -> Self {
+        Self::MeshRootCertificate(root)
     }
 }
 

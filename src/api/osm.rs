@@ -17,6 +17,7 @@ pub use egress::{Egress, read_egress};
 pub use extension_service::{ExtensionService, read_extension_service};
 pub use ingress_backend::{IngressBackend, read_ingress_backend};
 pub use mesh_config::{MeshConfig, read_mesh_config};
+pub use mesh_root_certificate::{MeshRootCertificate, read_mesh_root_certificate};
 pub use retry::{Retry, read_retry};
 pub use telemetry::{Telemetry, read_telemetry};
 pub use upstream_traffic_setting::{UpstreamTrafficSetting, read_upstream_traffic_setting};

@@ -45,7 +45,7 @@ pub use bounds::{
 };
 pub use command::{
     AcknowledgeRoot, AgreeOnTime, CancelRoot, Command, EndControllerIssuer, ForgetGateway, ForgetReplica,
-    ForgetService, GENERATION, HastenRoot, Operation, PHASES, RecordControllerCertificate,
+    ForgetService, GENERATION, HastenRoot, NameRoot, Operation, PHASES, RecordControllerCertificate,
     RecordGatewayCertificate, RecordProxyCertificate, RecordServiceCertificate, RotateIssuing,
     SetReplicaPhase, SignWithNextRoot, TrustRoot,
 };

@@ -9,6 +9,7 @@ mod absences;
 mod admission;
 mod ca_rotation;
 mod clock_stability;
+mod declared_roots;
 mod gateways;
 mod group_time;
 mod orphans;
@@ -21,6 +22,7 @@ pub use admission::{
 };
 pub use ca_rotation::{CaPlan, CaStep, RotationInputs, plan_ca_rotation, revive_issuing};
 pub use clock_stability::ClockStability;
+pub use declared_roots::{Contradiction, DeclaredRoots, RootObstacle, RootRole, contradiction};
 pub use gateways::{GatewayPlan, IngressGateway, WantedGateway, plan_gateways};
 pub use group_time::{Clocks, GroupTime, MAX_CLOCK_OFFSET, compare as compare_clocks};
 pub use orphans::{

@@ -1,5 +1,6 @@
 //! The upkeep of the built-in CA on one replica: publishing the trusted roots here, acknowledging a new
-//! root once everything here trusts it, and, on the leader, taking the rotation steps that are due.
+//! root once everything here trusts it, saying what declared roots wait for, and, on the leader, taking the
+//! rotation steps that are due.
 //!
 //! Owns the waiting. [`smc_authority::rules::plan_ca_rotation`] decides what is due, and the ledger whether
 //! it is valid.
@@ -10,11 +11,11 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use smc_authority::pki::{SerialNumber, TrustBundle};
-use smc_authority::rules::ClockStability;
+use smc_authority::rules::{ClockStability, DeclaredRoots, RootObstacle};
 use smc_host::env::Env;
 use smc_host::tasks::Tasks;
 use smc_raft::{Group, ReplicatedLedger};
-use smc_types::ids::WorkloadId;
+use smc_types::ids::{NamespacedName, WorkloadId};
 use tokio::sync::{broadcast, watch};
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
@@ -41,6 +42,17 @@ pub trait RootTrust: Send + Sync {
     fn distrustful(&self, root: SerialNumber) -> BTreeSet<WorkloadId>;
 }
 
+/// What keeps declared roots from what their roles ask for, by object.
+pub type RootObstacles = Vec<(NamespacedName, RootObstacle)>;
+
+/// The roots that a person declares, and where it is said what they wait for.
+pub struct Declarations {
+    /// What is declared, as it changes.
+    pub roots: watch::Receiver<DeclaredRoots>,
+    /// Takes what they wait for now.
+    pub report: Box<dyn Fn(RootObstacles) + Send + Sync>,
+}
+
 /// The task that keeps the CA.
 pub struct CaKeeper {
     ca: Arc<BuiltinCa>,
@@ -48,6 +60,7 @@ pub struct CaKeeper {
     announcements: broadcast::Receiver<Announcement>,
     trusted: watch::Sender<TrustBundle>,
     trust: Box<dyn RootTrust>,
+    declared: Declarations,
     env: Env,
     clock: ClockStability,
     /// The origin of the monotonic clock.
@@ -64,6 +77,7 @@ impl CaKeeper {
         group: Arc<Group>,
         trusted: watch::Sender<TrustBundle>,
         trust: Box<dyn RootTrust>,
+        declared: Declarations,
         env: Env,
         tasks: &mut Tasks,
     ) {
@@ -74,6 +88,7 @@ impl CaKeeper {
             group,
             trusted,
             trust,
+            declared,
             env,
             clock: ClockStability::default(),
             began: Instant::now(),
@@ -87,12 +102,17 @@ impl CaKeeper {
             loop {
                 // Read before the step, so that a change of leader during the step is not missed.
                 let leader = self.group.status().leader;
-                let pause = self.step().await;
+                let declared = self.declared.roots.borrow_and_update().clone();
+                let pause = self.step(&declared).await;
                 self.pruner.prune_if_due().await;
                 tokio::select! {
                     () = authority_changed(&mut self.announcements) => {}
                     // This replica may lead now, and have to continue a rotation.
                     () = self.group.leader_changed(leader) => {}
+                    changed = self.declared.roots.changed() => if changed.is_err() {
+                        // The replica is shutting down.
+                        std::future::pending::<()>().await;
+                    },
                     () = sleep(pause) => {}
                 }
             }
@@ -104,7 +124,7 @@ impl CaKeeper {
     }
 
     /// Does what is due now. Returns the time until the next step.
-    async fn step(&mut self) -> Duration {
+    async fn step(&mut self, declared: &DeclaredRoots) -> Duration {
         let bundle = self.ca.bundle();
         self.trusted.send_if_modified(|trusted| {
             let differ = *trusted != bundle;
@@ -114,11 +134,24 @@ impl CaKeeper {
         let status = self.group.status();
         let pause = self.acknowledge(status.replica.0).await;
         let steady = self.clock.observe(self.env.now(), self.began.elapsed());
-        if status.leader != Some(status.replica) {
-            return pause;
-        }
         let replicas: BTreeSet<u64> = status.members.iter().map(|member| member.id.0).collect();
-        match self.ca.maintain(&replicas, steady).await {
+        let pause =
+            if status.leads() { self.maintain(&replicas, steady, declared, pause).await } else { pause };
+        let now = self.env.now();
+        let obstacles = self.group.local().read(|ledger| declared.obstacles(ledger, &replicas, now));
+        (self.declared.report)(obstacles);
+        pause
+    }
+
+    /// Takes the step that is due. Returns the time until the next one.
+    async fn maintain(
+        &self,
+        replicas: &BTreeSet<u64>,
+        steady: bool,
+        declared: &DeclaredRoots,
+        pause: Duration,
+    ) -> Duration {
+        match self.ca.maintain(replicas, steady, declared).await {
             Ok(plan) => {
                 let now = self.env.now();
                 let due = if plan.step.is_some() { Some(now) } else { plan.next };

@@ -83,6 +83,13 @@ pub enum CaOperation {
     RetireCa(SerialNumber),
     /// Giving up a next root.
     CancelRoot(SerialNumber),
+    /// Recording the object that declares a root.
+    NameRoot {
+        /// The root.
+        root: SerialNumber,
+        /// The object.
+        object: NamespacedName,
+    },
     /// Not waiting for the certificates from before a next root.
     HastenRoot(SerialNumber),
 }
@@ -124,6 +131,7 @@ impl fmt::Display for CaOperation {
             Self::EndControllerIssuer(issuing) => write!(f, "the end of signing by {issuing}"),
             Self::RetireCa(ca) => write!(f, "retiring {ca}"),
             Self::CancelRoot(root) => write!(f, "giving up the root {root}"),
+            Self::NameRoot { root, object } => write!(f, "the root {root} of MeshRootCertificate {object}"),
             Self::HastenRoot(root) => write!(f, "hastening the root {root}"),
         }
     }

@@ -8,7 +8,7 @@ use smc_authority::ledger::{
 };
 use smc_authority::pki::{Lifetimes, SerialNumber, Validity};
 use smc_authority::rules::ca_warnings;
-use smc_types::ids::TrustDomain;
+use smc_types::ids::{NamespacedName, TrustDomain};
 use smc_types::time::Timestamp;
 
 /// The stage of a CA's life.
@@ -39,6 +39,8 @@ pub struct CaStatus {
     pub validity: Validity,
     /// The unexpired certificates that it signed; for a root, those under it.
     pub signed: Signed,
+    /// The object that declares a root, if one does.
+    pub declared_by: Option<NamespacedName>,
 }
 
 /// The progress of a root's rotation.
@@ -183,6 +185,7 @@ fn cas(authority: &Authority, ledger: &Ledger, now: Timestamp) -> Vec<CaStatus> 
         issuer: serial,
         validity,
         signed: under(serial),
+        declared_by: authority.declared_by(serial).cloned(),
     };
     let issuing = |serial, state, validity, root| CaStatus {
         root: false,
@@ -191,6 +194,7 @@ fn cas(authority: &Authority, ledger: &Ledger, now: Timestamp) -> Vec<CaStatus> 
         issuer: root,
         validity,
         signed: signed.get(&serial).copied().unwrap_or_default(),
+        declared_by: None,
     };
     let mut all = vec![root(authority.root.serial, CaState::Signing, authority.root.validity)];
     all.extend(authority.next_root.iter().map(|next| root(next.ca.serial, CaState::Next, next.ca.validity)));

@@ -24,6 +24,7 @@ mod index;
 mod ingress;
 mod intents;
 mod mentions;
+mod mesh_root_certificates;
 mod namespace_budgets;
 mod outbound;
 mod pending;
@@ -54,7 +55,8 @@ pub use smc_api::object::{Object, SourceEvent};
 pub use topology::Topology;
 
 use smc_api::osm::{
-    Egress, ExtensionService, IngressBackend, MeshConfig, Retry, Telemetry, UpstreamTrafficSetting,
+    Egress, ExtensionService, IngressBackend, MeshConfig, MeshRootCertificate, Retry, Telemetry,
+    UpstreamTrafficSetting,
 };
 use smc_api::smi::{HttpRouteGroup, TcpRoute, TrafficSplit, TrafficTarget, UdpRoute};
 use smc_model::topology::{EndpointSlice, Namespace, Service, Workload};
@@ -87,6 +89,7 @@ pub struct Catalog {
     /// By their namespaces; none is empty.
     telemetries: BTreeMap<String, BTreeMap<NamespacedName, Arc<Telemetry>>>,
     extension_services: BTreeMap<NamespacedName, Arc<ExtensionService>>,
+    mesh_root_certificates: BTreeMap<NamespacedName, MeshRootCertificate>,
     index: index::Index,
     /// What events changed since the last ones were settled.
     pending: pending::Pending,

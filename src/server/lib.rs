@@ -46,7 +46,7 @@ use smc_authority::pki::InvalidLifetime;
 use smc_host::env::{Env, NoEntropy};
 use smc_host::network::{Bound, Network};
 use smc_host::tasks::{TaskEnded, Tasks};
-use smc_issuing::ca_keeper::CaKeeper;
+use smc_issuing::ca_keeper::{CaKeeper, Declarations};
 use smc_issuing::renewal::Renewer;
 use smc_issuing::seal::KeyEncryption;
 use smc_issuing::{CaError, Issuer, ProxyCertificates};
@@ -369,7 +369,9 @@ fn start_mesh(
     Renewer { issuer, env: env.clone(), wanted, issued }.start(tasks);
     let mesh = published.mesh.clone();
     let trust = ReplicaTrust { mesh, tls: Arc::clone(tls), proxies: proxies.clone() };
-    CaKeeper::start(Arc::clone(ca), Arc::clone(group), bundle, Box::new(trust), env.clone(), tasks);
+    let (roots, problems) = (published.roots.clone(), published.problems.clone());
+    let declared = Declarations { roots, report: Box::new(move |obstacles| problems.set_roots(obstacles)) };
+    CaKeeper::start(Arc::clone(ca), Arc::clone(group), bundle, Box::new(trust), declared, env.clone(), tasks);
     ClockWatch::start(ca, group, metrics, tasks);
     tls.start_renewal("controller certificate", tasks);
     published

@@ -3,7 +3,7 @@
 //! Owns the one list of them. Each writer replaces its own part: sources the objects that they cannot
 //! read, the compiler the problems between objects, each xDS stream the resources that its proxy rejected,
 //! the watch over the sidecars the one problem of those that are connected to no replica, and the keeper of
-//! gateways' certificates what it could not do.
+//! gateways' certificates what it could not do, and the keeper of the CA what declared roots wait for.
 //! The metric `smc_problems` and `smc mesh problems` read the whole list.
 //!
 //! A rejected resource is reported on the objects that it is made of, since one of them must
@@ -14,8 +14,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use smc_host::sync::lock;
+use smc_issuing::ca_keeper::RootObstacles;
 use smc_types::ids::WorkloadId;
-use smc_types::object_ref::ObjectRef;
+use smc_types::object_ref::{Kind, ObjectRef};
 use smc_types::problem::{Problem, Subject};
 use tokio::sync::Notify;
 
@@ -49,6 +50,8 @@ struct Parts {
     sidecars: Option<Problem>,
     /// Of the certificates of gateways.
     gateways: Option<Problem>,
+    /// Of the roots that are declared.
+    roots: Vec<Problem>,
     /// By the pod of the proxy, then by stream. Shared, so that a reader holds the lock for a moment only.
     rejections: BTreeMap<WorkloadId, BTreeMap<u64, Arc<[Rejection]>>>,
     /// How many rejections there are in all streams.
@@ -93,6 +96,20 @@ impl Problems {
         self.set(problem, |parts| &mut parts.gateways);
     }
 
+    /// Replaces what declared roots wait for.
+    pub(crate) fn set_roots(&self, obstacles: RootObstacles) {
+        let roots = obstacles.into_iter().map(|(object, obstacle)| {
+            let subject = ObjectRef::Namespaced(Kind::MeshRootCertificate, object);
+            Problem::warning(subject, "spec.role", format!("the root {obstacle}"))
+        });
+        let roots = roots.collect();
+        let mut parts = self.parts();
+        if parts.roots != roots {
+            parts.roots = roots;
+            self.changed.notify_one();
+        }
+    }
+
     fn set(&self, problem: Option<Problem>, part: fn(&mut Parts) -> &mut Option<Problem>) {
         let mut parts = self.parts();
         let part = part(&mut parts);
@@ -115,7 +132,8 @@ impl Problems {
         let (mut all, rejections) = {
             let parts = self.parts();
             let all = parts.sources.iter().chain(&parts.compiler).chain(&parts.injection);
-            let all: BTreeSet<_> = all.chain(&parts.sidecars).chain(&parts.gateways).cloned().collect();
+            let all: BTreeSet<_> =
+                all.chain(&parts.sidecars).chain(&parts.gateways).chain(&parts.roots).cloned().collect();
             let streams = parts.rejections.iter().flat_map(|(workload, streams)| {
                 streams.values().map(|rejections| (workload.clone(), Arc::clone(rejections)))
             });
@@ -134,7 +152,7 @@ impl Problems {
     /// them last, and what became of the certificate that one asks for.
     pub fn beyond_reading(&self) -> Vec<Problem> {
         let parts = self.parts();
-        parts.compiler.iter().chain(&parts.gateways).cloned().collect()
+        parts.compiler.iter().chain(&parts.gateways).chain(&parts.roots).cloned().collect()
     }
 
     /// The problems of resources that proxies rejected, at most [`MAX_REJECTION_PROBLEMS`].

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use smc_authority::pki::{ServiceCertificate, TrustBundle};
-use smc_authority::rules::{IngressGateway, WantedCertificates};
+use smc_authority::rules::{DeclaredRoots, IngressGateway, WantedCertificates};
 use smc_host::tasks::Tasks;
 use smc_host::timer::until;
 use smc_mesh::translate::{Compiler, Input};
@@ -121,6 +121,8 @@ pub(crate) struct Published {
     pub(crate) wanted: watch::Receiver<WantedCertificates>,
     /// Whether a gateway needs a certificate; `None` until the sources have synced.
     pub(crate) gateway: watch::Receiver<Option<DeclaredGateway>>,
+    /// The roots that are declared.
+    pub(crate) roots: watch::Receiver<DeclaredRoots>,
     /// The problems of the mesh.
     pub(crate) problems: Problems,
     /// For queries.
@@ -147,6 +149,7 @@ pub(crate) struct Publisher {
     published: Option<Instant>,
     wanted: watch::Sender<WantedCertificates>,
     gateway: watch::Sender<Option<DeclaredGateway>>,
+    roots: watch::Sender<DeclaredRoots>,
     settings: watch::Sender<ReplicaSettings>,
     synced: bool,
     /// When the problems are to be collected, after a change.
@@ -185,6 +188,7 @@ impl Publisher {
         let (served_sender, served) = watch::channel(None);
         let (wanted_sender, wanted) = watch::channel(WantedCertificates::default());
         let (gateway_sender, gateway) = watch::channel(None);
+        let (roots_sender, roots) = watch::channel(DeclaredRoots::Unknown);
         let problems = Problems::default();
         let followers = Followers::default();
         let publisher = Self {
@@ -196,6 +200,7 @@ impl Publisher {
             published: None,
             wanted: wanted_sender,
             gateway: gateway_sender,
+            roots: roots_sender,
             settings,
             synced: false,
             problems_due: None,
@@ -208,7 +213,7 @@ impl Publisher {
         (
             publisher,
             senders,
-            Published { served, followers, wanted, gateway, problems, mesh: MeshHandle(query_sender) },
+            Published { served, followers, wanted, gateway, roots, problems, mesh: MeshHandle(query_sender) },
         )
     }
 
@@ -322,7 +327,7 @@ impl Publisher {
         });
         let revision = self.mesh.compiler.served_state().revision.clone();
         let is_copy = revision.is_some_and(|revision| revision.copy.is_some());
-        // By a mesh of yesterday no gateway loses its certificate.
+        // By a mesh of yesterday no gateway loses its certificate, and no root changes.
         if self.synced && !is_copy {
             let own = catalog.own_mesh_config();
             let certificate = own.map(|(_, config)| config.ingress_gateway.clone()).unwrap_or_default();
@@ -330,6 +335,12 @@ impl Publisher {
             self.gateway.send_if_modified(|gateway| {
                 let differ = *gateway != declared;
                 *gateway = declared;
+                differ
+            });
+            let declared = catalog.declared_roots();
+            self.roots.send_if_modified(|roots| {
+                let differ = *roots != declared;
+                *roots = declared;
                 differ
             });
         }

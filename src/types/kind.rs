@@ -22,7 +22,7 @@ pub struct KindSpec {
     pub extent: Extent,
     /// Whether its definition is installed with SMC, which then writes the status of its objects.
     pub custom: bool,
-    /// What its objects mean to the mesh, if they mean anything.
+    /// What its objects mean to the mesh.
     pub enforcement: Enforcement,
     /// Its letter in versions of resources. Proxies keep it for as long as they run, and other versions of
     /// SMC read it: a letter never changes its kind, and that of a kind that is given up is not given to
@@ -76,7 +76,7 @@ impl Extent {
     }
 }
 
-/// What the objects of a kind that has effect mean to the mesh ([`Kind::effective`]).
+/// What the objects of a kind mean to the mesh.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Enforcement {
     /// They decide what sidecars do.
@@ -134,42 +134,23 @@ const POLICY: KindSpec = KindSpec {
     ..CUSTOM
 };
 
-/// Declares [`Kind`] with its rows, so that no kind is without one, and [`EffectiveKind`].
+/// Declares [`Kind`] with its rows, so that no kind is without one.
 macro_rules! kinds {
-    (
-        effective { $($(#[$effective_doc:meta])* $effective:ident = $effective_spec:expr,)* }
-        checked { $($(#[$checked_doc:meta])* $checked:ident = $checked_spec:expr,)* }
-    ) => {
+    ($($(#[$doc:meta])* $kind:ident = $spec:expr,)*) => {
         /// The kinds of object that SMC reads. Prints as the API spells it, such as `HTTPRouteGroup`.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Kind {
-            $($(#[$effective_doc])* $effective,)*
-            $($(#[$checked_doc])* $checked,)*
-        }
-
-        /// The kinds of object that mean something to the mesh, thus those that a catalog holds.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-        pub enum EffectiveKind {
-            $($(#[$effective_doc])* $effective,)*
+            $($(#[$doc])* $kind,)*
         }
 
         impl Kind {
             /// All kinds.
-            pub const ALL: &[Self] = &[$(Self::$effective,)* $(Self::$checked,)*];
+            pub const ALL: &[Self] = &[$(Self::$kind,)*];
 
             /// What SMC knows of the kind.
             pub const fn spec(self) -> &'static KindSpec {
                 match self {
-                    $(Self::$effective => const { &$effective_spec },)*
-                    $(Self::$checked => const { &$checked_spec },)*
-                }
-            }
-
-            /// The kind, if it means something to the mesh.
-            pub const fn effective(self) -> Option<EffectiveKind> {
-                match self {
-                    $(Self::$effective => Some(EffectiveKind::$effective),)*
-                    $(Self::$checked => None,)*
+                    $(Self::$kind => const { &$spec },)*
                 }
             }
         }
@@ -177,85 +158,80 @@ macro_rules! kinds {
 }
 
 kinds! {
-    effective {
-        /// A namespace of Kubernetes.
-        Namespace = KindSpec {
-            name: "Namespace", plural: "namespaces", extent: Extent::Cluster, letter: b'N', ..CORE
-        },
-        /// A Service of Kubernetes.
-        Service = KindSpec { name: "Service", plural: "services", letter: b'S', ..CORE },
-        /// A service account.
-        ServiceAccount = KindSpec { name: "ServiceAccount", plural: "serviceaccounts", letter: b'A', ..CORE },
-        /// A pod.
-        Pod = KindSpec { name: "Pod", plural: "pods", letter: b'P', ..CORE },
-        /// Endpoints of a Service.
-        EndpointSlice = KindSpec {
-            name: "EndpointSlice", group: "discovery.k8s.io", advertised: "discovery.k8s.io/v1",
-            plural: "endpointslices", letter: b'E', ..CORE
-        },
-        /// A machine without a pod.
-        MeshWorkload = KindSpec {
-            name: "MeshWorkload", group: "mesh.smc.dev", versions: &["v1alpha1"],
-            advertised: "mesh.smc.dev/v1alpha1", plural: "meshworkloads", letter: b'W', ..CUSTOM
-        },
-        /// SMI's grant of access.
-        TrafficTarget = KindSpec {
-            name: "TrafficTarget", group: "access.smi-spec.io", versions: &["v1alpha3"],
-            advertised: "access.smi-spec.io/v1alpha3", plural: "traffictargets", letter: b'T', ..CUSTOM
-        },
-        /// SMI's groups of HTTP requests. v1alpha3 and v1alpha4 have one shape.
-        HttpRouteGroup = KindSpec {
-            name: "HTTPRouteGroup", versions: &["v1alpha4", "v1alpha3"], plural: "httproutegroups",
-            letter: b'H', ..SPECS
-        },
-        /// SMI's ports over TCP. v1alpha3 has no ports, and is not read.
-        TcpRoute = KindSpec { name: "TCPRoute", plural: "tcproutes", letter: b'C', ..SPECS },
-        /// SMI's ports over UDP. There is none before v1alpha4.
-        UdpRoute = KindSpec {
-            name: "UDPRoute", plural: "udproutes", enforcement: Enforcement::Named, letter: b'U', ..SPECS
-        },
-        /// SMI's weights of backends.
-        TrafficSplit = KindSpec {
-            name: "TrafficSplit", group: "split.smi-spec.io",
-            versions: &["v1alpha4", "v1alpha3", "v1alpha2", "v1alpha1"],
-            advertised: "split.smi-spec.io/v1alpha1 to v1alpha4", plural: "trafficsplits", letter: b'D', ..CUSTOM
-        },
-        /// OSM's configuration of the mesh. OSM 1.2 serves both versions.
-        MeshConfig = KindSpec {
-            name: "MeshConfig", group: "config.openservicemesh.io", versions: &["v1alpha2", "v1alpha1"],
-            advertised: "config.openservicemesh.io/v1alpha2", plural: "meshconfigs", extent: Extent::Own,
-            letter: b'M', ..CUSTOM
-        },
-        /// OSM's backends of an ingress.
-        IngressBackend = KindSpec { name: "IngressBackend", plural: "ingressbackends", letter: b'I', ..POLICY },
-        /// OSM's hosts outside of the mesh.
-        Egress = KindSpec { name: "Egress", plural: "egresses", letter: b'G', ..POLICY },
-        /// OSM's retries.
-        Retry = KindSpec { name: "Retry", plural: "retries", letter: b'R', ..POLICY },
-        /// OSM's limits of connections and requests.
-        UpstreamTrafficSetting = KindSpec {
-            name: "UpstreamTrafficSetting", plural: "upstreamtrafficsettings", letter: b'Z', ..POLICY
-        },
-        /// OSM's access logs.
-        Telemetry = KindSpec {
-            name: "Telemetry", plural: "telemetries", extent: Extent::MeshAndOwn, letter: b'Y', ..POLICY
-        },
-        /// OSM's servers outside of the mesh, which other objects name.
-        ExtensionService = KindSpec {
-            name: "ExtensionService", group: "config.openservicemesh.io", versions: &["v1alpha2"],
-            advertised: "config.openservicemesh.io/v1alpha2", plural: "extensionservices",
-            extent: Extent::MeshAndOwn, letter: b'X', ..CUSTOM
-        },
-    }
-    // They are checked, and nothing follows from them.
-    checked {
-        /// OSM's roots of the mesh.
-        MeshRootCertificate = KindSpec {
-            name: "MeshRootCertificate", group: "config.openservicemesh.io", versions: &["v1alpha2"],
-            advertised: "config.openservicemesh.io/v1alpha2", plural: "meshrootcertificates",
-            extent: Extent::Own, letter: b'K', ..CUSTOM
-        },
-    }
+    /// A namespace of Kubernetes.
+    Namespace = KindSpec {
+        name: "Namespace", plural: "namespaces", extent: Extent::Cluster, letter: b'N', ..CORE
+    },
+    /// A Service of Kubernetes.
+    Service = KindSpec { name: "Service", plural: "services", letter: b'S', ..CORE },
+    /// A service account.
+    ServiceAccount = KindSpec { name: "ServiceAccount", plural: "serviceaccounts", letter: b'A', ..CORE },
+    /// A pod.
+    Pod = KindSpec { name: "Pod", plural: "pods", letter: b'P', ..CORE },
+    /// Endpoints of a Service.
+    EndpointSlice = KindSpec {
+        name: "EndpointSlice", group: "discovery.k8s.io", advertised: "discovery.k8s.io/v1",
+        plural: "endpointslices", letter: b'E', ..CORE
+    },
+    /// A machine without a pod.
+    MeshWorkload = KindSpec {
+        name: "MeshWorkload", group: "mesh.smc.dev", versions: &["v1alpha1"],
+        advertised: "mesh.smc.dev/v1alpha1", plural: "meshworkloads", letter: b'W', ..CUSTOM
+    },
+    /// SMI's grant of access.
+    TrafficTarget = KindSpec {
+        name: "TrafficTarget", group: "access.smi-spec.io", versions: &["v1alpha3"],
+        advertised: "access.smi-spec.io/v1alpha3", plural: "traffictargets", letter: b'T', ..CUSTOM
+    },
+    /// SMI's groups of HTTP requests. v1alpha3 and v1alpha4 have one shape.
+    HttpRouteGroup = KindSpec {
+        name: "HTTPRouteGroup", versions: &["v1alpha4", "v1alpha3"], plural: "httproutegroups",
+        letter: b'H', ..SPECS
+    },
+    /// SMI's ports over TCP. v1alpha3 has no ports, and is not read.
+    TcpRoute = KindSpec { name: "TCPRoute", plural: "tcproutes", letter: b'C', ..SPECS },
+    /// SMI's ports over UDP. There is none before v1alpha4.
+    UdpRoute = KindSpec {
+        name: "UDPRoute", plural: "udproutes", enforcement: Enforcement::Named, letter: b'U', ..SPECS
+    },
+    /// SMI's weights of backends.
+    TrafficSplit = KindSpec {
+        name: "TrafficSplit", group: "split.smi-spec.io",
+        versions: &["v1alpha4", "v1alpha3", "v1alpha2", "v1alpha1"],
+        advertised: "split.smi-spec.io/v1alpha1 to v1alpha4", plural: "trafficsplits", letter: b'D', ..CUSTOM
+    },
+    /// OSM's configuration of the mesh. OSM 1.2 serves both versions.
+    MeshConfig = KindSpec {
+        name: "MeshConfig", group: "config.openservicemesh.io", versions: &["v1alpha2", "v1alpha1"],
+        advertised: "config.openservicemesh.io/v1alpha2", plural: "meshconfigs", extent: Extent::Own,
+        letter: b'M', ..CUSTOM
+    },
+    /// OSM's backends of an ingress.
+    IngressBackend = KindSpec { name: "IngressBackend", plural: "ingressbackends", letter: b'I', ..POLICY },
+    /// OSM's hosts outside of the mesh.
+    Egress = KindSpec { name: "Egress", plural: "egresses", letter: b'G', ..POLICY },
+    /// OSM's retries.
+    Retry = KindSpec { name: "Retry", plural: "retries", letter: b'R', ..POLICY },
+    /// OSM's limits of connections and requests.
+    UpstreamTrafficSetting = KindSpec {
+        name: "UpstreamTrafficSetting", plural: "upstreamtrafficsettings", letter: b'Z', ..POLICY
+    },
+    /// OSM's access logs.
+    Telemetry = KindSpec {
+        name: "Telemetry", plural: "telemetries", extent: Extent::MeshAndOwn, letter: b'Y', ..POLICY
+    },
+    /// OSM's servers outside of the mesh, which other objects name.
+    ExtensionService = KindSpec {
+        name: "ExtensionService", group: "config.openservicemesh.io", versions: &["v1alpha2"],
+        advertised: "config.openservicemesh.io/v1alpha2", plural: "extensionservices",
+        extent: Extent::MeshAndOwn, letter: b'X', ..CUSTOM
+    },
+    /// OSM's roots of the mesh.
+    MeshRootCertificate = KindSpec {
+        name: "MeshRootCertificate", group: "config.openservicemesh.io", versions: &["v1alpha2"],
+        advertised: "config.openservicemesh.io/v1alpha2", plural: "meshrootcertificates",
+        extent: Extent::Own, letter: b'K', ..CUSTOM
+    },
 }
 
 impl Kind {
@@ -266,7 +242,7 @@ impl Kind {
 
     /// Whether objects of the kind decide what sidecars do.
     pub fn is_enforced(self) -> bool {
-        self.effective().is_some() && self.spec().enforcement == Enforcement::Enforced
+        matches!(self.spec().enforcement, Enforcement::Enforced)
     }
 
     /// The kind that the API spells so.

@@ -202,7 +202,7 @@ async fn rotates(variant: Variant) {
 }
 
 /// Runs `smc ca ARGS` against a replica and parses its JSON.
-async fn ca(lab: &LabHandle, replica: u16, args: &[&str]) -> Result<Value, String> {
+pub(crate) async fn ca(lab: &LabHandle, replica: u16, args: &[&str]) -> Result<Value, String> {
     let args: Vec<_> = ["ca"].iter().chain(args).chain(&["-o", "json"]).copied().collect();
     let output = lab.smc_of(replica, &args).await.map_err(|error| error.chain())?;
     if output.status != 0 {
@@ -212,7 +212,12 @@ async fn ca(lab: &LabHandle, replica: u16, args: &[&str]) -> Result<Value, Strin
 }
 
 /// Waits until `holds` is true for `smc ca status` of a replica.
-async fn eventually_authority(lab: &LabHandle, replica: u16, what: &str, holds: impl Fn(&Value) -> bool) {
+pub(crate) async fn eventually_authority(
+    lab: &LabHandle,
+    replica: u16,
+    what: &str,
+    holds: impl Fn(&Value) -> bool,
+) {
     // Certificates from before the rotation expire after 22 seconds, and a new leader may check
     // only after a minute.
     eventually_by(Instant::now() + 4 * SETTLE, what, async || {
@@ -223,7 +228,7 @@ async fn eventually_authority(lab: &LabHandle, replica: u16, what: &str, holds: 
 }
 
 /// Returns true if this CA signs, and has issued the certificate of every identity.
-fn signs_for_all(status: &Value, serial: &str) -> bool {
+pub(crate) fn signs_for_all(status: &Value, serial: &str) -> bool {
     let all = status["service_certificates"].as_array().map_or(0, Vec::len);
     let mut authorities = status["authorities"].as_array().into_iter().flatten();
     let one = authorities.find(|one| one["serial"] == serial);

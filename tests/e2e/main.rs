@@ -17,6 +17,7 @@ mod attackers;
 mod closing;
 mod continuity;
 mod controllers;
+mod declared_roots;
 mod demo;
 mod egress;
 mod eventually;

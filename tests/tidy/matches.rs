@@ -11,7 +11,7 @@ use crate::sources::{files, is_for_tests, is_test_file, read};
 const ALL: usize = 3;
 
 /// The enums with a variant for each kind.
-const ENUMS: [&str; 3] = ["Kind", "EffectiveKind", "Object"];
+const ENUMS: [&str; 2] = ["Kind", "Object"];
 
 /// The matches of a file.
 #[derive(Default)]

@@ -38,6 +38,7 @@ pub(super) fn mark(object: &Object) -> Option<u32> {
         Object::IngressBackend(object) => object.backends.first().map(|opened| u32::from(opened.port)),
         Object::Retry(retry) => u32::try_from(retry.policy.per_try_timeout?.as_millis()).ok(),
         Object::UpstreamTrafficSetting(setting) => setting.connections.max_connections,
+        Object::MeshRootCertificate(root) => root.trust_domain.as_deref()?.strip_prefix('m')?.parse().ok(),
         Object::ExtensionService(service) => Some(u32::from(service.server.server.port)),
         Object::Telemetry(telemetry) => telemetry.selector.get("mark")?.parse().ok(),
         Object::MeshConfig(_, config) => {

@@ -76,6 +76,9 @@ pub struct MeshConfig {
     /// `featureFlags.enableRetryPolicy` is there and false: no Retry has effect. OSM's own default is false.
     /// Its installation writes it, so that a MeshConfig without it does not come from there.
     pub ignores_retries: bool,
+    /// `featureFlags.enableMeshRootCertificate` is there and false: no MeshRootCertificate has effect. It is
+    /// of OSM's main branch after 1.2.
+    pub ignores_root_certificates: bool,
     /// `certificate.serviceCertValidityDuration`, within the bounds of [`Lifetimes::with_service`]; `None`
     /// means the controller's flag.
     pub service_cert_validity: Option<Duration>,
@@ -160,8 +163,6 @@ const NOT_OBEYED: &[(&str, Section)] = &[
                 None,
                 "sidecars leave out pods to which connections fail, without asking all of them",
             ),
-            // Of OSM's main branch after 1.2.
-            not_obeyed("enableMeshRootCertificate", None, "roots are rotated by `smc ca rotate`"),
         ],
     ),
 ];
@@ -240,6 +241,7 @@ fn read(spec: Node, namespace: &str, findings: &mut Findings) -> Option<MeshConf
                 config.ignores_egress = is_off("enableEgressPolicy");
                 config.ignores_ingress = is_off("enableIngressBackendPolicy");
                 config.ignores_retries = is_off("enableRetryPolicy");
+                config.ignores_root_certificates = is_off("enableMeshRootCertificate");
             }
             _ => {}
         }

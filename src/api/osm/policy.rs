@@ -1,8 +1,6 @@
 //! What OSM's kinds have in common.
 //!
-//! Owns the parts of their schemas and of their reading that several have. The mesh does not enforce all of
-//! these kinds yet; the reader of one that it does not returns only what is wrong, and that the object has no
-//! effect ([`read`]).
+//! Owns the parts of their schemas and of their reading that several have.
 
 use std::collections::BTreeSet;
 use std::fmt::Display;
@@ -10,12 +8,10 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use schemars::JsonSchema;
-use serde_json::Value;
 use smc_model::cidr::{IpNet, parse_cidr};
 use smc_types::duration;
 use smc_types::ids::{NamespacedName, ServiceAccountId, check_subdomain};
 use smc_types::object_ref::Kind;
-use smc_types::problem::Reading;
 use smc_types::text::truncated;
 
 use crate::reading::{Fields, Findings, Node};
@@ -26,9 +22,6 @@ pub(super) const MAX_ENTRIES: usize = 1024;
 pub(super) const MAX_SETTINGS: usize = 256;
 pub(super) const MAX_MATCHES: usize = 32;
 pub(super) const MAX_HEADERS: usize = 32;
-
-/// The message of every object of a kind that is not enforced.
-pub const NOT_ENFORCED: &str = "is checked, and not enforced yet: it has no effect";
 
 pub(super) const HTTP_ROUTE_GROUP: &str = Kind::HttpRouteGroup.as_str();
 
@@ -70,22 +63,6 @@ pub struct Port {
     /// Its protocol.
     #[schemars(length(min = 1, max = 32))]
     pub protocol: String,
-}
-
-pub(super) fn read(
-    kind: Kind,
-    id: &NamespacedName,
-    spec: Value,
-    fields: impl FnOnce(&NamespacedName, &mut Fields, &mut Findings),
-) -> Reading<()> {
-    let mut findings = Findings::new(kind, id.clone());
-    // First, so that no number of findings leaves it out.
-    findings.warning("", NOT_ENFORCED);
-    if let Some(mut spec) = Node::spec(spec).object(&mut findings) {
-        fields(id, &mut spec, &mut findings);
-        spec.finish(&mut findings);
-    }
-    findings.into_reading(Some(()))
 }
 
 /// The entries of a list, which must be there and not empty if it is `needed`.

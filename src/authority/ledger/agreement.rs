@@ -80,6 +80,7 @@ impl Ledger {
             | Operation::SetReplicaPhase(_)
             | Operation::ForgetReplica(_)
             | Operation::ForgetGateway(_)
+            | Operation::NameRoot(_)
             | Operation::UseRules(_) => false,
         };
         match self.agreed_time().filter(|_| by_clock) {

@@ -92,6 +92,7 @@ impl Ledger {
             Operation::AgreeOnTime(AgreeOnTime { clocks }) => self.agree_on_time(clocks),
             Operation::CancelRoot(CancelRoot { root }) => self.cancel_root(*root),
             Operation::HastenRoot(HastenRoot { root }) => self.hasten_root(*root),
+            Operation::NameRoot(command) => self.name_root(command),
             Operation::SetReplicaPhase(command) => self.set_replica_phase(command),
             Operation::ForgetReplica(command) => self.forget_replica(command),
             Operation::UseRules(rules) => self.use_rules(*rules),

@@ -9,10 +9,10 @@
 //! issuing:             signing ──► (signing for controllers) ──► former ──► gone
 //! ```
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
-use smc_types::ids::TrustDomain;
+use smc_types::ids::{NamespacedName, TrustDomain};
 use smc_types::time::Timestamp;
 
 use crate::pki::{SHORTEST_LIFETIME, SealedKey, SerialNumber, TrustBundle, Validity};
@@ -58,6 +58,9 @@ pub struct Authority {
     /// oldest first. Includes `controller_issuer`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub former_issuing: Vec<FormerIssuing>,
+    /// The objects that declare roots, by the root: one each, and trusted roots alone.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(super) declared_roots: BTreeMap<SerialNumber, NamespacedName>,
 }
 
 /// A trusted root that does not sign yet.
@@ -125,6 +128,7 @@ impl Authority {
             former_root: None,
             controller_issuer: None,
             former_issuing: Vec::new(),
+            declared_roots: BTreeMap::new(),
         }
     }
 
@@ -165,6 +169,21 @@ impl Authority {
         let next = self.next_root.iter().map(|next| next.ca.serial);
         let former = self.former_root.iter().map(|former| former.serial);
         [self.root.serial].into_iter().chain(next).chain(former)
+    }
+
+    /// The object that declares a root, if one does.
+    pub fn declared_by(&self, root: SerialNumber) -> Option<&NamespacedName> {
+        self.declared_roots.get(&root)
+    }
+
+    /// Whether any root has an object.
+    pub fn has_declared_roots(&self) -> bool {
+        !self.declared_roots.is_empty()
+    }
+
+    /// The trusted root that an object declares.
+    pub fn root_declared_by(&self, object: &NamespacedName) -> Option<SerialNumber> {
+        self.declared_roots.iter().find(|(_, by)| *by == object).map(|(root, _)| *root)
     }
 
     /// The mesh's trust bundle: the certificates of [`Self::trusted_roots`].

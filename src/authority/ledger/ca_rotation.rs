@@ -9,7 +9,9 @@ use std::collections::BTreeSet;
 
 use super::authority::{Authority, CaCertificate, FormerIssuing, FormerRoot, NextRoot};
 use super::bounds::{MAX_ACKNOWLEDGING, MAX_FORMER_ISSUING, MAX_PEM_LEN, check_key, check_len, check_within};
+use super::command::NameRoot;
 use super::outcome::{Outcome, Rejection, Reply};
+use super::rules::Rules;
 use super::state::Ledger;
 use crate::pki::{SerialNumber, Validity};
 use smc_types::time::Timestamp;
@@ -90,6 +92,7 @@ impl Ledger {
             self.serials.remove(&replaced);
         }
         if let Some(authority) = &mut self.authority {
+            authority.declared_roots.retain(|root, _| Some(*root) != replaced);
             authority.next_root = Some(Box::new(NextRoot {
                 ca: root.clone(),
                 trusted_since: at,
@@ -131,6 +134,7 @@ impl Ledger {
         self.serials.remove(&root);
         if let Some(authority) = &mut self.authority {
             authority.next_root = None;
+            authority.declared_roots.remove(&root);
         }
         Ok(Reply::AuthorityChanged)
     }
@@ -237,7 +241,26 @@ impl Ledger {
         if let Some(authority) = &mut self.authority {
             authority.former_root.take_if(|former| former.serial == ca);
             authority.former_issuing.retain(|former| former.serial != ca);
+            authority.declared_roots.remove(&ca);
         }
+        Ok(Reply::AuthorityChanged)
+    }
+}
+
+impl Ledger {
+    /// Notes which object declares a trusted root.
+    pub(super) fn name_root(&mut self, command: &NameRoot) -> Outcome {
+        let NameRoot { root, object } = command;
+        self.check_rules(Rules::Fifth)?;
+        let authority = self.authority.as_mut().ok_or(Rejection::NotFounded)?;
+        if !authority.trusted_roots().any(|trusted| trusted == *root) {
+            return Err(Rejection::UnknownCa(*root));
+        }
+        if authority.declared_by(*root) == Some(object) {
+            return Ok(Reply::AuthorityUnchanged);
+        }
+        authority.declared_roots.retain(|_, by| by != object);
+        authority.declared_roots.insert(*root, object.clone());
         Ok(Reply::AuthorityChanged)
     }
 }

@@ -108,6 +108,9 @@ pub enum Operation {
     /// Deletes the record of a gateway. Skips one whose current certificate is another one. Requires
     /// [`Rules::Fourth`]. Idempotent.
     ForgetGateway(ForgetGateway),
+    /// Records which object declares a trusted root. An object declares one root: it is taken from another
+    /// one that it declared. Requires [`Rules::Fifth`]. Idempotent.
+    NameRoot(NameRoot),
 }
 
 /// The fields of [`Operation::RecordServiceCertificate`].
@@ -198,6 +201,15 @@ pub struct SignWithNextRoot {
 pub struct EndControllerIssuer {
     /// The issuing CA under the former root.
     pub issuing: SerialNumber,
+}
+
+/// The fields of [`Operation::NameRoot`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NameRoot {
+    /// The root.
+    pub root: SerialNumber,
+    /// The object.
+    pub object: NamespacedName,
 }
 
 /// The fields of [`Operation::AgreeOnTime`].

@@ -21,11 +21,13 @@ pub enum Rules {
     Third,
     /// Gateways have certificates. A forgotten certificate of a clock that was ahead delays no new root.
     Fourth,
+    /// A root has the object that declares it.
+    Fifth,
 }
 
 impl Rules {
     /// The rules that this version of SMC begins.
-    pub const LATEST: Self = Self::Fourth;
+    pub const LATEST: Self = Self::Fifth;
 
     /// The first generation of commands that knows these rules.
     pub const fn generation(self) -> u32 {
@@ -34,6 +36,7 @@ impl Rules {
             Self::Second => 2,
             Self::Third => 3,
             Self::Fourth => 4,
+            Self::Fifth => 5,
         }
     }
 }
@@ -48,7 +51,7 @@ impl TryFrom<u32> for Rules {
     type Error = String;
 
     fn try_from(number: u32) -> Result<Self, String> {
-        let known = [Self::First, Self::Second, Self::Third, Self::Fourth];
+        let known = [Self::First, Self::Second, Self::Third, Self::Fourth, Self::Fifth];
         let found = known.into_iter().find(|rules| rules.generation() == number);
         found.ok_or_else(|| format!("this version does not know the rules {number} of the ledger"))
     }

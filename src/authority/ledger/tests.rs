@@ -1,4 +1,5 @@
 mod ca_rotation;
+mod declared_roots;
 mod forgotten;
 mod gateways;
 mod latest;
@@ -93,6 +94,14 @@ fn gateway(n: u8, replaces: Option<u8>, validity: Validity) -> Operation {
 
 fn forget_gateway(n: u8) -> Operation {
     Operation::ForgetGateway(ForgetGateway { secret: gateway_secret(), serial: serial(n) })
+}
+
+fn root_object(n: u8) -> NamespacedName {
+    format!("smc-system/root-{n}").parse().unwrap()
+}
+
+fn name_root(n: u8, object: u8) -> Operation {
+    Operation::NameRoot(NameRoot { root: serial(n), object: root_object(object) })
 }
 
 fn proxy_certificate(n: u8, of: u8, validity: Validity) -> Operation {

@@ -6,7 +6,7 @@
 use super::authority::Authority;
 use super::command::{
     AcknowledgeRoot, AgreeOnTime, CancelRoot, EndControllerIssuer, ForgetGateway, ForgetReplica,
-    ForgetService, HastenRoot, Operation, RecordControllerCertificate, RecordGatewayCertificate,
+    ForgetService, HastenRoot, NameRoot, Operation, RecordControllerCertificate, RecordGatewayCertificate,
     RecordProxyCertificate, RecordServiceCertificate, RotateIssuing, SetReplicaPhase, SignWithNextRoot,
     TrustRoot,
 };
@@ -145,5 +145,6 @@ operation!(EndControllerIssuer, |it| Operation::EndControllerIssuer(it));
 operation!(AgreeOnTime, (), |it| Operation::AgreeOnTime(it), Reply::TimeAgreed => ());
 operation!(CancelRoot, |it| Operation::CancelRoot(it));
 operation!(HastenRoot, |it| Operation::HastenRoot(it));
+operation!(NameRoot, |it| Operation::NameRoot(it));
 operation!(RetireCa, |it| Operation::RetireCa(it.0));
 operation!(Rekey, usize, |it| Operation::Rekey(it.0), Reply::Rekeyed { keys } => keys);

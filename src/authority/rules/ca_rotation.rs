@@ -9,8 +9,10 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::clock_stability::STEADY_AFTER;
+use super::declared_roots::DeclaredRoots;
 use crate::ledger::{Authority, Ledger, MAX_FORMER_ISSUING, PRUNE_MARGIN};
 use crate::pki::{IssuerEnding, Lifetimes, SerialNumber, Validity};
+use smc_types::ids::NamespacedName;
 use smc_types::time::Timestamp;
 
 /// One step, conditional on the state that was seen.
@@ -40,6 +42,18 @@ pub enum CaStep {
     },
     /// Delete a former CA.
     RetireCa(SerialNumber),
+    /// Give up the next root, which is not declared any more.
+    CancelRoot {
+        /// The next root.
+        root: SerialNumber,
+    },
+    /// Record which object declares a root.
+    NameRoot {
+        /// The root.
+        root: SerialNumber,
+        /// The object.
+        object: NamespacedName,
+    },
 }
 
 /// The due step.
@@ -64,6 +78,8 @@ pub struct RotationInputs<'a> {
     /// Whether the clock can be trusted with irreversible steps ([`super::ClockStability`]):
     /// beginning a scheduled rotation, and deleting CAs.
     pub steady: bool,
+    /// The roots that a person declares.
+    pub declared: &'a DeclaredRoots,
 }
 
 /// The remaining lifetime at which a CA is replaced: a twelfth more than the longest lifetime of
@@ -77,7 +93,8 @@ fn lead(signs: Duration) -> Duration {
 pub fn plan_ca_rotation(ledger: &Ledger, inputs: RotationInputs<'_>) -> CaPlan {
     let Some(authority) = ledger.authority() else { return CaPlan::default() };
     let plans = [
-        introduce(authority, inputs),
+        inputs.declared.plan(ledger, authority, inputs.now),
+        introduce(authority, ledger, inputs),
         replace_root(authority, inputs),
         replace_issuing(authority, inputs),
         retire(authority, ledger, inputs),
@@ -87,7 +104,7 @@ pub fn plan_ca_rotation(ledger: &Ledger, inputs: RotationInputs<'_>) -> CaPlan {
 }
 
 /// A plan with a step that is due from `due` on.
-fn from(due: Timestamp, now: Timestamp, step: impl FnOnce() -> CaStep) -> CaPlan {
+pub(super) fn from(due: Timestamp, now: Timestamp, step: impl FnOnce() -> CaStep) -> CaPlan {
     if due <= now {
         CaPlan { step: Some(step()), next: None }
     } else {
@@ -95,9 +112,14 @@ fn from(due: Timestamp, now: Timestamp, step: impl FnOnce() -> CaStep) -> CaPlan
     }
 }
 
+/// Whether the root is due for another one by the schedule. From then on no declaration holds a step back.
+fn is_due(authority: &Authority, inputs: RotationInputs<'_>) -> bool {
+    due(&authority.root.validity, inputs.lifetimes.issuing, inputs.now) <= inputs.now
+}
+
 /// Signs with the next root once the proxies of every replica trust it, and the certificates of all
 /// others have ended.
-fn introduce(authority: &Authority, inputs: RotationInputs<'_>) -> CaPlan {
+fn introduce(authority: &Authority, ledger: &Ledger, inputs: RotationInputs<'_>) -> CaPlan {
     let Some(next) = &authority.next_root else { return CaPlan::default() };
     let replicas = inputs.replicas;
     // After a jump of the clock this step would cut off valid peers, and it deletes the old root's
@@ -109,6 +131,10 @@ fn introduce(authority: &Authority, inputs: RotationInputs<'_>) -> CaPlan {
         || !replicas.is_subset(&next.acknowledged)
     {
         return CaPlan::default();
+    }
+    if inputs.declared.holds_next(ledger, authority) && !is_due(authority, inputs) {
+        let due = due(&authority.root.validity, inputs.lifetimes.issuing, inputs.now);
+        return CaPlan { step: None, next: Some(due) };
     }
     let step = || CaStep::SignWithNextRoot { root: next.ca.serial, replicas: replicas.clone() };
     let due = if next.hastened { inputs.now } else { next.old_trust_ends.plus(Duration::from_secs(1)) };
@@ -199,7 +225,8 @@ fn retire(authority: &Authority, ledger: &Ledger, inputs: RotationInputs<'_>) ->
             None => return CaPlan { step: Some(CaStep::RetireCa(former.serial)), next: None },
         }
     }
-    let root = authority.former_root.as_ref();
+    let held = inputs.declared.holds_former(ledger, authority) && !is_due(authority, inputs);
+    let root = authority.former_root.as_ref().filter(|_| !held);
     let root = root.filter(|root| !authority.former_issuing.iter().any(|former| former.root == root.serial));
     CaPlan { step: root.map(|root| CaStep::RetireCa(root.serial)), next }
 }

@@ -65,7 +65,9 @@ impl fmt::Display for CaWarning {
 /// The warnings at `now`. O(CAs), so cheap enough for periodic checks.
 pub fn ca_warnings(ledger: &Ledger, lifetimes: &Lifetimes, now: Timestamp) -> Vec<CaWarning> {
     let Some(authority) = ledger.authority() else { return Vec::new() };
-    let late = authority.next_root.iter().filter(|next| now.since(next.old_trust_ends) > LATE);
+    // One that is declared waits for its role, or says itself what it waits for.
+    let next = authority.next_root.iter().filter(|next| authority.declared_by(next.ca.serial).is_none());
+    let late = next.filter(|next| now.since(next.old_trust_ends) > LATE);
     let late = late.map(|next| CaWarning::RootNotSigning {
         root: next.ca.serial,
         acknowledged: next.acknowledged.clone(),

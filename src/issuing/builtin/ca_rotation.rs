@@ -7,11 +7,11 @@
 use std::collections::BTreeSet;
 
 use smc_authority::ledger::{
-    AcknowledgeRoot, AuthorityChange, CancelRoot, EndControllerIssuer, HastenRoot, LedgerOperation,
+    AcknowledgeRoot, AuthorityChange, CancelRoot, EndControllerIssuer, HastenRoot, LedgerOperation, NameRoot,
     Rejection, RetireCa, RotateIssuing, SignWithNextRoot, TrustRoot,
 };
 use smc_authority::pki::SerialNumber;
-use smc_authority::rules::{CaPlan, CaStep, RotationInputs, plan_ca_rotation, revive_issuing};
+use smc_authority::rules::{CaPlan, CaStep, DeclaredRoots, RotationInputs, plan_ca_rotation, revive_issuing};
 
 use super::{BuiltinCa, Rotate, new_ca};
 use crate::commit::check_clock;
@@ -19,12 +19,17 @@ use crate::error::{CaError, CaOperation};
 
 impl BuiltinCa {
     /// Takes the rotation step that is due, if any, and returns the plan after it. `replicas` are the
-    /// group's members; `steady` says whether the wall clock can be trusted. One replica at a time should
-    /// call this; several do no harm.
-    pub async fn maintain(&self, replicas: &BTreeSet<u64>, steady: bool) -> Result<CaPlan, CaError> {
+    /// group's members; `steady` says whether the wall clock can be trusted; `declared` is what a person
+    /// declares of roots. One replica at a time should call this; several do no harm.
+    pub async fn maintain(
+        &self,
+        replicas: &BTreeSet<u64>,
+        steady: bool,
+        declared: &DeclaredRoots,
+    ) -> Result<CaPlan, CaError> {
         let plan = || {
             let (lifetimes, now) = (&self.settings.lifetimes, self.env.now());
-            let inputs = RotationInputs { lifetimes, replicas, now, steady };
+            let inputs = RotationInputs { lifetimes, replicas, now, steady, declared };
             self.ledger.local().read(|ledger| plan_ca_rotation(ledger, inputs))
         };
         let CaPlan { step: Some(step), .. } = plan() else { return Ok(plan()) };
@@ -129,6 +134,15 @@ impl BuiltinCa {
             CaStep::RetireCa(ca) => {
                 self.change(&CaOperation::RetireCa(ca), RetireCa(ca)).await?;
                 Ok(ca)
+            }
+            CaStep::CancelRoot { root } => {
+                self.change(&CaOperation::CancelRoot(root), CancelRoot { root }).await?;
+                Ok(root)
+            }
+            CaStep::NameRoot { root, object } => {
+                let operation = CaOperation::NameRoot { root, object: object.clone() };
+                self.change(&operation, NameRoot { root, object }).await?;
+                Ok(root)
             }
         }
     }

@@ -9,7 +9,7 @@ use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::WebPkiClientVerifier;
 use smc_authority::ledger::{Command, Operation, Rejection, SignedFor};
 use smc_authority::pki::{SerialNumber, TrustBundle};
-use smc_authority::rules::{WantedCertificates, plan_renewal};
+use smc_authority::rules::{DeclaredRoots, WantedCertificates, plan_renewal};
 use tempfile::TempDir;
 
 use super::admission::{client_at, handshake};
@@ -68,7 +68,7 @@ impl Replicas {
 
     /// One replica takes the step that is due.
     async fn maintain(&self, replica: usize) {
-        self.cas[replica].maintain(&BTreeSet::from(REPLICAS), true).await.unwrap();
+        self.cas[replica].maintain(&BTreeSet::from(REPLICAS), true, &DeclaredRoots::none()).await.unwrap();
     }
 
     async fn serve(&self) {

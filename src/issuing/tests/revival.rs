@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use smc_authority::pki::SerialNumber;
+use smc_authority::rules::DeclaredRoots;
 use smc_types::causes::causes;
 use tempfile::TempDir;
 
@@ -100,7 +101,7 @@ async fn a_clock_that_was_ahead_by_years_harms_nothing_once_it_is_right() {
             ca = alone.start(now).await.unwrap();
         } else {
             alone.clock.set(now);
-            ca.maintain(&BTreeSet::from([0]), false).await.unwrap();
+            ca.maintain(&BTreeSet::from([0]), false, &DeclaredRoots::none()).await.unwrap();
         }
         let service = ca.issue_service(&account("v1"), None).await.unwrap();
         assert!(service.validity.contains(now), "restarts: {restarts}");

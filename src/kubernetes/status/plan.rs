@@ -272,7 +272,8 @@ fn judge(
     let conflicts = view.conflicts.get(reference).unwrap_or(&none);
     let conflicting = of_severity(conflicts, Severity::Error);
     let rejections: Vec<_> = view.rejections.get(reference).unwrap_or(&none).iter().collect();
-    let programmed = if accepted.status == "False" && tracked.object.is_none() {
+    let without_effect = tracked.object.is_none() || !is_enforced(reference);
+    let programmed = if accepted.status == "False" && without_effect {
         let message = "It has no effect; see the condition Accepted.".to_owned();
         judged(PROGRAMMED, "False", accepted.reason, message)
     } else if held == Held::NotYet {

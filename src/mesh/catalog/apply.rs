@@ -17,7 +17,7 @@ use smc_api::osm::{IngressBackend, MeshConfig};
 use smc_api::smi::{HttpRouteGroup, RouteGroup, RuleKind, TcpRoute, TrafficSplit, TrafficTarget};
 use smc_model::topology::{EndpointSlice, Namespace, Service, Workload};
 use smc_types::ids::{NamespacedName, ServiceAccountId, ServiceId, WorkloadId};
-use smc_types::kind::EffectiveKind;
+use smc_types::kind::Kind;
 use smc_types::object_ref::ObjectRef;
 
 impl Catalog {
@@ -63,6 +63,7 @@ impl Catalog {
             Object::UpstreamTrafficSetting(new) => self.set_upstream_setting(&new.id.clone(), Some(new)),
             Object::Telemetry(new) => self.set_telemetry(&new.id.clone(), Some(new)),
             Object::ExtensionService(new) => self.set_extension_service(&new.id.clone(), Some(new)),
+            Object::MeshRootCertificate(new) => self.set_mesh_root_certificate(&new.id.clone(), Some(new)),
         }
     }
 
@@ -71,34 +72,33 @@ impl Catalog {
             ObjectRef::Namespace(name) => return self.set_namespace(name, None),
             ObjectRef::Namespaced(kind, name) => (*kind, name),
         };
-        // Of the others the catalog holds none.
-        let Some(kind) = kind.effective() else { return };
         match kind {
-            EffectiveKind::Namespace => self.set_namespace(name.name(), None),
-            EffectiveKind::Service => self.set_service(&name.clone().into(), None),
-            EffectiveKind::ServiceAccount => {
+            Kind::Namespace => self.set_namespace(name.name(), None),
+            Kind::Service => self.set_service(&name.clone().into(), None),
+            Kind::ServiceAccount => {
                 let account = ServiceAccountId::from(name.clone());
                 self.due_around_account(&account);
                 self.service_accounts.remove(&account);
             }
-            EffectiveKind::Pod => self.set_workload(&name.clone().into(), None),
-            EffectiveKind::MeshWorkload => self.set_workload(&WorkloadId::machine(name.clone()), None),
-            EffectiveKind::EndpointSlice => self.set_slice(name, None),
-            EffectiveKind::TrafficTarget => self.set_target(name, None),
-            EffectiveKind::HttpRouteGroup => self.set_http_route_group(name, None),
-            EffectiveKind::TcpRoute => self.set_tcp_route(name, None),
-            EffectiveKind::UdpRoute => {
+            Kind::Pod => self.set_workload(&name.clone().into(), None),
+            Kind::MeshWorkload => self.set_workload(&WorkloadId::machine(name.clone()), None),
+            Kind::EndpointSlice => self.set_slice(name, None),
+            Kind::TrafficTarget => self.set_target(name, None),
+            Kind::HttpRouteGroup => self.set_http_route_group(name, None),
+            Kind::TcpRoute => self.set_tcp_route(name, None),
+            Kind::UdpRoute => {
                 self.found.due(Check::UdpRoute(name.clone()));
                 self.udp_routes.remove(name);
             }
-            EffectiveKind::TrafficSplit => self.set_split(name, None),
-            EffectiveKind::MeshConfig => self.set_mesh_config(name, None),
-            EffectiveKind::Egress => self.set_egress(name, None),
-            EffectiveKind::IngressBackend => self.set_ingress_backend(name, None),
-            EffectiveKind::Retry => self.set_retry(name, None),
-            EffectiveKind::UpstreamTrafficSetting => self.set_upstream_setting(name, None),
-            EffectiveKind::Telemetry => self.set_telemetry(name, None),
-            EffectiveKind::ExtensionService => self.set_extension_service(name, None),
+            Kind::TrafficSplit => self.set_split(name, None),
+            Kind::MeshConfig => self.set_mesh_config(name, None),
+            Kind::Egress => self.set_egress(name, None),
+            Kind::IngressBackend => self.set_ingress_backend(name, None),
+            Kind::Retry => self.set_retry(name, None),
+            Kind::UpstreamTrafficSetting => self.set_upstream_setting(name, None),
+            Kind::Telemetry => self.set_telemetry(name, None),
+            Kind::ExtensionService => self.set_extension_service(name, None),
+            Kind::MeshRootCertificate => self.set_mesh_root_certificate(name, None),
         }
     }
 
@@ -451,6 +451,9 @@ impl Catalog {
             || before.request_metrics != after.request_metrics
             || before.tls != after.tls
             || before.ignores_ingress != after.ignores_ingress;
+        if before.ignores_root_certificates != after.ignores_root_certificates {
+            self.found.due(Check::MeshRootCertificates);
+        }
         let turned_egress = before.ignores_egress != after.ignores_egress;
         if turned_egress {
             self.pending.affected.accounts.extend(self.index.egress_of.keys().cloned());

@@ -16,6 +16,7 @@ mod identities;
 mod ingress;
 mod machines;
 mod mesh_config;
+mod mesh_root_certificates;
 mod outside;
 mod retries;
 mod services;

@@ -37,6 +37,9 @@ impl Catalog {
             Object::UpstreamTrafficSetting(object) => self.upstream_settings.get(&object.id) == Some(object),
             Object::Telemetry(object) => self.telemetry(&object.id) == Some(object),
             Object::ExtensionService(object) => self.extension_services.get(&object.id) == Some(object),
+            Object::MeshRootCertificate(object) => {
+                self.mesh_root_certificates.get(&object.id) == Some(object)
+            }
         }
     }
 

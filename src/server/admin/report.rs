@@ -275,6 +275,7 @@ fn certificate_authority(ca: &CaStatus) -> pb::CertificateAuthority {
         proxy_certificates: count(ca.signed.proxies),
         controller_certificates: count(ca.signed.controllers),
         last_end: ca.signed.last_end.map_or(0, |end| end.0),
+        declared_by: ca.declared_by.as_ref().map(ToString::to_string).unwrap_or_default(),
     }
 }
 

@@ -155,7 +155,7 @@ fn hastening(answer: &GetCaStatusResponse) -> String {
          connects again. So does a gateway that has not read the new root. The sidecars that are connected are not \
          affected.\n\
          nothing was changed; --confirm does it\n",
-        progress(rotation, now),
+        progress(answer, rotation, now),
         rotation.root,
         ends(now, rotation.earliest)
     )
@@ -207,10 +207,15 @@ fn status(answer: &GetCaStatusResponse) -> String {
         let other = if key.seals { "" } else { " (not this replica's)" };
         sealed.row([format!("{}{other}", key.id), key.keys.to_string()]);
     }
-    let rotation = answer.root_rotation.iter().map(|rotation| progress(rotation, now)).collect::<String>();
+    let declared = answer.authorities.iter().filter(|ca| !ca.declared_by.is_empty());
+    let declared = declared.fold(String::new(), |all, ca| {
+        all + "root " + &ca.serial + ": MeshRootCertificate " + &ca.declared_by + "\n"
+    });
+    let rotation =
+        answer.root_rotation.iter().map(|rotation| progress(answer, rotation, now)).collect::<String>();
     let warnings = answer.warnings.iter().fold(String::new(), |all, one| all + "warning: " + one + "\n");
     format!(
-        "{}\n{}\n{}\n{rotation}{warnings}proxy certificates: {} claimed, {} unclaimed, {} released\n",
+        "{}\n{}\n{}\n{declared}{rotation}{warnings}proxy certificates: {} claimed, {} unclaimed, {} released\n",
         table.render(),
         signed.render(),
         sealed.render(),
@@ -231,8 +236,10 @@ fn state(ca: &CertificateAuthority) -> &'static str {
 }
 
 /// The progress of a root rotation.
-fn progress(rotation: &RootRotation, now: Timestamp) -> String {
+fn progress(answer: &GetCaStatusResponse, rotation: &RootRotation, now: Timestamp) -> String {
     let root = &rotation.root;
+    let object = answer.authorities.iter().find(|ca| ca.root && ca.serial == *root);
+    let object = object.map_or("", |ca| &ca.declared_by);
     if rotation.signing {
         return format!(
             "rotation: the root {root} signs; the former one is trusted while a certificate under it is valid\n"
@@ -248,7 +255,10 @@ fn progress(rotation: &RootRotation, now: Timestamp) -> String {
         waits.push(format!("for the last earlier certificate of a service or a gateway to expire {ends}"));
     }
     if waits.is_empty() {
-        waits.push("for the leader".to_owned());
+        waits.push(match object {
+            "" => "for the leader".to_owned(),
+            object => format!("for MeshRootCertificate {object} to be active"),
+        });
     }
     let waits = waits.join(" and ");
     format!("rotation: the root {root} is trusted, and waits {waits}\n{}", unacknowledged_proxies(rotation))

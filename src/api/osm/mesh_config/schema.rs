@@ -26,7 +26,8 @@ pub struct MeshConfigSpec {
     pub observability: Option<Observability>,
     /// Service certificates.
     pub certificate: Option<Certificate>,
-    /// Open Service Mesh's switches; those of Egress, IngressBackend and Retry are obeyed.
+    /// Open Service Mesh's switches; those of Egress, IngressBackend, Retry and
+    /// MeshRootCertificate are obeyed.
     pub feature_flags: Option<FeatureFlags>,
 }
 
@@ -236,6 +237,6 @@ pub struct FeatureFlags {
     pub enable_envoy_active_health_checks: Option<bool>,
     /// If false, no Retry has effect.
     pub enable_retry_policy: Option<bool>,
-    /// No effect; OSM's.
+    /// If false, no MeshRootCertificate has effect.
     pub enable_mesh_root_certificate: Option<bool>,
 }

@@ -24,7 +24,8 @@ fn the_switches_that_count_are_read() {
         "certificate": {"serviceCertValidityDuration": "24h"},
         "sidecar": {"localProxyMode": "PodIP"},
         "observability": {"accessLog": "all", "requestMetrics": true},
-        "featureFlags": {"enableEgressPolicy": false, "enableIngressBackendPolicy": false, "enableRetryPolicy": false},
+        "featureFlags": {"enableEgressPolicy": false, "enableIngressBackendPolicy": false, "enableRetryPolicy": false,
+            "enableMeshRootCertificate": false},
     }));
     let expected = MeshConfig {
         permissive: true,
@@ -33,6 +34,7 @@ fn the_switches_that_count_are_read() {
         ignores_egress: true,
         ignores_ingress: true,
         ignores_retries: true,
+        ignores_root_certificates: true,
         service_cert_validity: Some(Duration::from_hours(24)),
         ingress_gateway: IngressGateway::Absent,
         local_proxy_mode: LocalProxyMode::PodIp,
@@ -57,14 +59,15 @@ fn a_kind_is_ignored_where_its_flag_is_there_and_not_true() {
         (json!({"enableIngressBackendPolicy": null}), true, 1),
     ] {
         let of = |kind: &str| {
-            let renamed = flags.to_string().replace("IngressBackend", kind);
+            let renamed = flags.to_string().replace("IngressBackendPolicy", kind);
             let reading = read(json!({"featureFlags": serde_json::from_str::<Value>(&renamed).unwrap()}));
             assert_eq!(reading.problems.len(), problems, "{renamed}");
             reading.object.unwrap()
         };
-        assert_eq!(of("IngressBackend").ignores_ingress, ignored, "{flags}");
-        assert_eq!(of("Retry").ignores_retries, ignored, "{flags}");
-        assert_eq!(of("Egress").ignores_egress, ignored, "{flags}");
+        assert_eq!(of("IngressBackendPolicy").ignores_ingress, ignored, "{flags}");
+        assert_eq!(of("RetryPolicy").ignores_retries, ignored, "{flags}");
+        assert_eq!(of("EgressPolicy").ignores_egress, ignored, "{flags}");
+        assert_eq!(of("MeshRootCertificate").ignores_root_certificates, ignored, "{flags}");
     }
 }
 

@@ -44,11 +44,12 @@ fn any_operation() -> impl Strategy<Value = Operation> {
         (0..20u8).prop_map(|n| Operation::EndControllerIssuer(EndControllerIssuer { issuing: serial(n) })),
         (0..20u8).prop_map(|n| Operation::RetireCa(serial(n))),
         (0..20u8).prop_map(|n| Operation::CancelRoot(CancelRoot { root: serial(n) })),
+        (0..20u8, 0..3u8).prop_map(|(n, object)| name_root(n, object)),
         (0..20u8).prop_map(|n| Operation::HastenRoot(HastenRoot { root: serial(n) })),
         (0..3u64, 0..3u64, any_phase()).prop_map(|(replica, run, phase)| {
             Operation::SetReplicaPhase(SetReplicaPhase { replica, run, phase })
         }),
-        proptest::sample::select(vec![Rules::Second, Rules::Third, Rules::Fourth])
+        proptest::sample::select(vec![Rules::Second, Rules::Third, Rules::Fourth, Rules::Fifth])
             .prop_map(Operation::UseRules),
         (0..3u64, 0..3u64)
             .prop_map(|(replica, run)| Operation::ForgetReplica(ForgetReplica { replica, run })),

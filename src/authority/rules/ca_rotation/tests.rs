@@ -1,13 +1,15 @@
+mod declared;
 mod trust;
 
 use super::*;
 use crate::ledger::{
-    AcknowledgeRoot, AgreeOnTime, CaCertificate, Command, ControllerCertificateRecord, EndControllerIssuer,
-    ForgetService, Operation, RecordControllerCertificate, RecordProxyCertificate, RecordServiceCertificate,
-    Rejection, Reply, RotateIssuing, Rules, ServiceCertificateRecord, SignWithNextRoot, SignedFor, TrustRoot,
+    AcknowledgeRoot, AgreeOnTime, CaCertificate, CancelRoot, Command, ControllerCertificateRecord,
+    EndControllerIssuer, ForgetService, NameRoot, Operation, RecordControllerCertificate,
+    RecordProxyCertificate, RecordServiceCertificate, Rejection, Reply, RotateIssuing, Rules,
+    ServiceCertificateRecord, SignWithNextRoot, SignedFor, TrustRoot,
 };
 use crate::pki::{Fingerprint, SealedKey};
-use smc_types::ids::{ProxyName, ProxyUuid, ServiceAccountId, TrustDomain};
+use smc_types::ids::{NamespacedName, ProxyName, ProxyUuid, ServiceAccountId, TrustDomain};
 
 const START: Timestamp = Timestamp(1_800_000_000);
 const HOUR: Duration = Duration::from_hours(1);
@@ -32,6 +34,7 @@ struct Book {
     drawn: u32,
     /// Whether the group agrees on the time of each command before it.
     timed: bool,
+    declared: DeclaredRoots,
 }
 
 impl Book {
@@ -40,7 +43,13 @@ impl Book {
         let root = ca(0, lifetimes.root_validity(START));
         let issuing = ca(1, lifetimes.issuing_validity(START, &root.validity).unwrap());
         let authority = Authority::new(TrustDomain::new("cluster.local").unwrap(), root, issuing);
-        let mut book = Self { ledger: Ledger::default(), lifetimes, drawn: 1, timed: false };
+        let mut book = Self {
+            ledger: Ledger::default(),
+            lifetimes,
+            drawn: 1,
+            timed: false,
+            declared: DeclaredRoots::none(),
+        };
         book.apply(START, Operation::InitAuthority(Box::new(authority))).unwrap();
         book
     }
@@ -71,7 +80,13 @@ impl Book {
 
     fn plan(&self, now: Timestamp, replicas: &[u64], steady: bool) -> CaPlan {
         let replicas = replicas.iter().copied().collect();
-        let inputs = RotationInputs { lifetimes: &self.lifetimes, replicas: &replicas, now, steady };
+        let inputs = RotationInputs {
+            lifetimes: &self.lifetimes,
+            replicas: &replicas,
+            now,
+            steady,
+            declared: &self.declared,
+        };
         plan_ca_rotation(&self.ledger, inputs)
     }
 
@@ -99,6 +114,8 @@ impl Book {
                 Operation::EndControllerIssuer(EndControllerIssuer { issuing })
             }
             CaStep::RetireCa(ca) => Operation::RetireCa(ca),
+            CaStep::CancelRoot { root } => Operation::CancelRoot(CancelRoot { root }),
+            CaStep::NameRoot { root, object } => Operation::NameRoot(NameRoot { root, object }),
         })
     }
 

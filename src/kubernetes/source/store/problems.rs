@@ -87,7 +87,6 @@ impl Store {
     /// A problem for each kind that is not served. One that is refused is served again.
     fn missing(&self) -> Vec<Problem> {
         let problem = |kind: &Kind, others: &BTreeSet<String>| {
-            kind.effective()?;
             let KindSpec { advertised, .. } = kind.spec();
             let mut message = format!("does not serve {kind} ({advertised})");
             if !others.is_empty() {

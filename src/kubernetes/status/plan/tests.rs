@@ -101,9 +101,9 @@ fn in_effect_everywhere_is_asked_of_all_replicas_once_for_a_generation() {
 
 #[test]
 fn a_kind_that_is_not_enforced_says_so() {
-    let root = ObjectRef::Namespaced(Kind::MeshRootCertificate, "smc-system/root".parse().unwrap());
-    let objects = BTreeMap::from([(root.clone(), Tracked { object: None, ..tracked() })]);
-    let view = View { held: BTreeMap::from([(root, Held::NotYet)]), ..View::default() };
+    let route = ObjectRef::Namespaced(Kind::UdpRoute, "shop/udp".parse().unwrap());
+    let objects = BTreeMap::from([(route.clone(), tracked())]);
+    let view = View { held: BTreeMap::from([(route, Held::Yes)]), ..View::default() };
     let write = plan(&objects, &view, "smc-controller-0", None, NOW).pop().unwrap();
     let reasons: Vec<_> = write.status.conditions.iter().map(|c| (&*c.status, &*c.reason)).collect();
     assert_eq!(reasons, [("False", "NotImplemented"), ("False", "NotImplemented")]);

@@ -42,7 +42,9 @@ impl Catalog {
             Object::ExtensionService(object) => {
                 as_warnings(|problems| extension_service::check(self, object, problems))
             }
-            Object::Namespace(_)
+            // It depends on the others whether it can be obeyed: the status says so.
+            Object::MeshRootCertificate(_)
+            | Object::Namespace(_)
             | Object::Service(_)
             | Object::ServiceAccount(_)
             | Object::Workload(_)

@@ -8,7 +8,7 @@ use std::net::IpAddr;
 
 use super::{
     access, addresses, egress, endpoints, extension_service, identities, ingress, machines, mesh_config,
-    outside, retries, services, splits, telemetry, upstream,
+    mesh_root_certificates, outside, retries, services, splits, telemetry, upstream,
 };
 use crate::catalog::Catalog;
 use smc_types::ids::{NamespacedName, ProxyName, ServiceAccountId, ServiceId, WorkloadId};
@@ -41,6 +41,8 @@ pub(in crate::catalog) enum Check {
     UpstreamTrafficSetting(NamespacedName),
     Telemetry(NamespacedName),
     ExtensionService(NamespacedName),
+    /// All of them together.
+    MeshRootCertificates,
 }
 
 impl Catalog {
@@ -66,6 +68,7 @@ impl Catalog {
             .chain(self.upstream_settings.keys().cloned().map(Check::UpstreamTrafficSetting))
             .chain(self.telemetries.values().flat_map(BTreeMap::keys).cloned().map(Check::Telemetry))
             .chain(self.extension_services.keys().cloned().map(Check::ExtensionService))
+            .chain([Check::MeshRootCertificates])
     }
 
     /// What a check finds. Nothing, where the object is gone.
@@ -138,6 +141,7 @@ impl Catalog {
                     extension_service::check(self, service, &mut problems);
                 }
             }
+            Check::MeshRootCertificates => mesh_root_certificates::check(self, &mut problems),
             Check::MeshConfig(id) => {
                 if let Some(config) = self.mesh_configs.get(id) {
                     mesh_config::check(self, id, config, &mut problems);

@@ -50,7 +50,7 @@ struct Story {
     watcher: Watcher,
     copy: EtcdCopy,
     /// What there was at the time of the copy.
-    copied: BTreeMap<String, Option<Object>>,
+    copied: BTreeMap<String, Object>,
     /// What there was then, and stayed.
     stayed: BTreeSet<String>,
     /// The version that the API server had come to before the copy was put back.

@@ -10,8 +10,7 @@ use smc_mesh::catalog::{Object, SourceEvent};
 use smc_server::metrics::Metrics;
 use smc_server::source::{Batch, Source, SourceError};
 use smc_types::ids::{MeshName, MeshNamespace};
-use smc_types::object_ref::ObjectRef;
-use smc_types::problem::{Problem, Subject};
+use smc_types::problem::Problem;
 use tempfile::TempDir;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -26,21 +25,11 @@ pub(super) const LIMIT: Duration = Duration::from_mins(3);
 /// How many names a failure shows.
 const SHOWN: usize = 12;
 
-/// The name of an object of a kind without effect, of which a problem says so.
-fn checked(problem: &Problem) -> Option<String> {
-    match &problem.subject {
-        Subject::Object(reference @ ObjectRef::Namespaced(kind, _)) if kind.effective().is_none() => {
-            Some(reference.to_string())
-        }
-        _ => None,
-    }
-}
-
 /// A source of the mesh `smc`, whose control plane is in `own`.
 pub(super) struct Watcher {
     batches: mpsc::Receiver<Batch>,
-    /// The objects, by name. Of a kind without effect, there is the name alone.
-    objects: BTreeMap<String, Option<Object>>,
+    /// The objects, by name.
+    objects: BTreeMap<String, Object>,
     /// Every object that was removed, also one that came back.
     removed: BTreeSet<String>,
     problems: Vec<Problem>,
@@ -101,7 +90,7 @@ impl Watcher {
         for event in batch.events {
             match event {
                 SourceEvent::Upsert(object) => {
-                    self.objects.insert(object.reference().to_string(), Some(object));
+                    self.objects.insert(object.reference().to_string(), object);
                 }
                 SourceEvent::Remove(reference) => {
                     assert!(
@@ -112,10 +101,6 @@ impl Watcher {
                 }
             }
         }
-        let checked: BTreeSet<String> = batch.problems.iter().filter_map(checked).collect();
-        let gone = self.objects.extract_if(.., |name, object| object.is_none() && !checked.contains(name));
-        self.removed.extend(gone.map(|(name, _)| name));
-        self.objects.extend(checked.into_iter().map(|name| (name, None)));
         self.reported.extend(batch.problems.iter().map(ToString::to_string));
         self.problems = batch.problems;
     }
@@ -182,7 +167,7 @@ impl Watcher {
     pub(super) async fn returns_within(
         &mut self,
         limit: Duration,
-        objects: &BTreeMap<String, Option<Object>>,
+        objects: &BTreeMap<String, Object>,
         when: &str,
     ) {
         let names = objects.keys().cloned().collect();
@@ -270,7 +255,7 @@ impl Watcher {
     }
 
     /// The objects with all that they say.
-    pub(super) fn objects(&self) -> &BTreeMap<String, Option<Object>> {
+    pub(super) fn objects(&self) -> &BTreeMap<String, Object> {
         &self.objects
     }
 

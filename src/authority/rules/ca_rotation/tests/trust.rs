@@ -6,6 +6,7 @@ mod model;
 use proptest::prelude::*;
 
 use super::*;
+use crate::rules::RootRole;
 use model::{Event, Mesh, PROXIES};
 
 fn any_event() -> impl Strategy<Value = Event> {
@@ -33,7 +34,17 @@ fn any_event() -> impl Strategy<Value = Event> {
         6 => any::<bool>().prop_map(Event::Plan),
         1 => (0..4u8).prop_map(Event::Repeat),
         1 => Just(Event::Prune),
+        3 => proptest::option::weighted(0.9, any_roles()).prop_map(Event::Declare),
     ]
+}
+
+fn any_roles() -> impl Strategy<Value = [Option<RootRole>; 3]> {
+    use RootRole::{Active, Inactive, Passive};
+
+    let role = || {
+        proptest::sample::select(vec![None, None, Some(Passive), Some(Active), Some(Active), Some(Inactive)])
+    };
+    [role(), role(), role()]
 }
 
 /// A case that only a certain order of rare events reaches.

@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::super::*;
+use crate::rules::RootRole;
 
 /// The replicas. Proxy `n` connects to replica `n % 2`.
 const REPLICAS: [u64; 2] = [0, 1];
@@ -66,6 +67,8 @@ pub(super) enum Event {
     /// An operation without a known outcome is proposed again.
     Repeat(u8),
     Prune,
+    /// The roles of the roots that are declared; `None` where that is not known.
+    Declare(Option<[Option<RootRole>; 3]>),
 }
 
 impl Mesh {
@@ -102,6 +105,10 @@ impl Mesh {
             Event::RotateRoot => self.rotate_root(),
             Event::Plan(answered) => self.plan(answered),
             Event::Repeat(n) => self.repeat(n),
+            Event::Declare(None) => self.book.declared = DeclaredRoots::Unknown,
+            Event::Declare(Some(roles)) => {
+                self.book.declared = DeclaredRoots::of(declared::named(&roles));
+            }
             Event::Prune => {
                 self.book.apply(self.now, Operation::Prune).unwrap();
             }
@@ -246,7 +253,19 @@ impl Mesh {
     pub(super) fn check(&self) -> Result<(), TestCaseError> {
         self.check_services()?;
         self.check_bootstraps()?;
-        self.check_issuers()
+        self.check_issuers()?;
+        self.check_declared()
+    }
+
+    /// An object declares one root, which is trusted.
+    fn check_declared(&self) -> Result<(), TestCaseError> {
+        let (authority, trusted) = (self.book.authority(), self.roots());
+        let of_objects: Vec<_> =
+            declared::objects().filter_map(|object| authority.root_declared_by(&object)).collect();
+        prop_assert!(of_objects.iter().all(|root| trusted.contains(root)), "{of_objects:?}");
+        let declared = trusted.iter().filter(|root| authority.declared_by(**root).is_some());
+        prop_assert_eq!(declared.count(), of_objects.len());
+        Ok(())
     }
 
     /// Holders of valid service certificates trust each other.

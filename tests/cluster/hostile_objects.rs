@@ -4,6 +4,7 @@
 //! Owns the shapes. Each is legal YAML of kinds that the mesh reads, within the length of a file, and asks
 //! for as much work or memory as its author could think of.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use serde_json::{Value, json};
@@ -40,7 +41,7 @@ pub(crate) enum Shape {
     Accounts,
     /// Retries × destinations, what each of these services can bear, and splits × backends among them.
     Retries,
-    /// Telemetries × pods × services, each of which an account may call.
+    /// Telemetries × pods × services, each of which an account may call, and the collectors of what they log.
     Logs,
     /// The longest names, labels and texts.
     Long,
@@ -380,11 +381,22 @@ fn logs(random: &mut Random, objects: &mut Vec<Value>) {
     } else {
         "{\"\":[".repeat(4) + "0" + &",{}".repeat(50) + &"]}".repeat(4)
     };
+    // None, one for all, or one for each.
+    let collectors = [0, 1, 2_000][usize::try_from(random.below(3)).unwrap()];
+    let attributes: BTreeMap<_, _> = (0..16).map(|n| (format!("a{n}"), "%REQ(X-A)%".repeat(6))).collect();
     for number in 0..up_to(2_000, random) {
-        let spec = json!({
+        let mut spec = json!({
             "selector": {"log": (number % selected).to_string()},
             "accessLog": {"format": format},
         });
+        if collectors > 0 {
+            let collector = format!("collector-{}", number % collectors);
+            let named = json!({"name": collector, "namespace": EVIL});
+            let open_telemetry = json!({"extensionService": named, "attributes": attributes});
+            spec["accessLog"]["openTelemetry"] = open_telemetry;
+            let host = json!({"spec": {"host": format!("{collector}.example"), "port": 4317}});
+            objects.push(object("config.openservicemesh.io/v1alpha2", "ExtensionService", &collector, &host));
+        }
         let name = format!("log-{number}");
         let body = json!({ "spec": spec });
         objects.push(object("policy.openservicemesh.io/v1alpha1", "Telemetry", &name, &body));

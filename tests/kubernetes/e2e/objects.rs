@@ -269,6 +269,18 @@ async fn statuses_say_what_is_in_effect(cluster: &Cluster) {
         );
         assert_eq!(refusal(cluster, &log).await, "");
     }
+    // As OSM 1.2 makes it, with a Secret that is not used, and the one that is to replace it.
+    let secret = "{ca: {secretRef: {name: osm-ca-bundle, namespace: smc-system}}}";
+    for (name, spec) in [
+        ("first", format!("trustDomain: cluster.local, provider: {{tresor: {secret}}}")),
+        ("second", "role: passive, provider: {tresor: {}}".to_owned()),
+    ] {
+        let root = format!(
+            "{{apiVersion: config.openservicemesh.io/v1alpha2, kind: MeshRootCertificate, metadata: {{name: {name}, \
+             namespace: smc-system}}, spec: {{{spec}}}}}"
+        );
+        assert_eq!(refusal(cluster, &root).await, "");
+    }
     // The splits have no root, so they are not in effect.
     for (resource, name, accepted, programmed) in [
         ("trafficsplits", "canary", "True Accepted", "False NotWhollyInEffect"),
@@ -278,6 +290,8 @@ async fn statuses_say_what_is_in_effect(cluster: &Cluster) {
         // It is called in clear text.
         ("extensionservices", "otel", "True AcceptedWithWarnings", "True Programmed"),
         ("telemetries", "smc-system/all", "True Accepted", "True Programmed"),
+        ("meshrootcertificates", "smc-system/first", "True AcceptedWithWarnings", "True Programmed"),
+        ("meshrootcertificates", "smc-system/second", "True Accepted", "True Programmed"),
         ("retries", "retry", "True Accepted", "True Programmed"),
         // Its status is one that Envoy cannot give.
         ("upstreamtrafficsettings", "httpbin", "True AcceptedWithWarnings", "True Programmed"),

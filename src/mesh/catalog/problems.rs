@@ -27,11 +27,17 @@ mod tests;
 mod upstream;
 
 use super::Catalog;
-use smc_types::ids::NamespacedName;
+use smc_model::outside_server::OutsideServer;
+use smc_types::ids::{NamespacedName, ServiceId};
 use smc_types::object_ref::{Kind, ObjectRef};
 use smc_types::problem::Problem;
 
 impl Catalog {
+    /// The service of the mesh that a server has the full name of, although it is to be outside of the mesh.
+    fn service_of_mesh(&self, server: &OutsideServer) -> Option<ServiceId> {
+        server.service().filter(|id| self.service(id).is_some() && self.monitors(id.namespace()))
+    }
+
     /// All problems between objects, sorted, errors first. Costs the checks that changes have made due since
     /// [`Self::recheck`].
     pub fn problems(&self) -> Vec<Problem> {

@@ -7,9 +7,7 @@ use smc_types::object_ref::Kind;
 use smc_types::problem::Problem;
 
 pub(super) fn check(catalog: &Catalog, object: &ExtensionService, problems: &mut Vec<Problem>) {
-    let service = object.server.server.service();
-    let in_mesh = service.filter(|id| catalog.service(id).is_some() && catalog.monitors(id.namespace()));
-    if let Some(service) = in_mesh {
+    if let Some(service) = catalog.service_of_mesh(&object.server.server) {
         let message = format!(
             "names Service {service} of the mesh. Where its pods have sidecars, these refuse what comes without a \
              certificate, and all that is sent is lost. A server outside of the mesh can be used"

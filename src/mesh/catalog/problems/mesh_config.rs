@@ -22,8 +22,7 @@ pub(super) fn check(
         problems.push(Problem::warning(subject, "metadata.namespace", message));
         return;
     }
-    let in_mesh = |id: &ServiceId| catalog.service(id).is_some() && catalog.monitors(id.namespace());
-    if let Some(service) = asked(config).and_then(OutsideServer::service).filter(in_mesh) {
+    if let Some(service) = asked(config).and_then(|server| catalog.service_of_mesh(server)) {
         let open = config.external_authorization.as_ref().is_some_and(|asked| asked.failure_mode_allow);
         let effect = if open { "passes without an answer" } else { "is denied" };
         let message = format!(
@@ -32,7 +31,7 @@ pub(super) fn check(
         );
         problems.push(Problem::error(&subject, "spec.traffic.inboundExternalAuthorization.address", message));
     }
-    if let Some(service) = collector(config).and_then(OutsideServer::service).filter(in_mesh) {
+    if let Some(service) = collector(config).and_then(|server| catalog.service_of_mesh(server)) {
         let message = format!(
             "names Service {service} of the mesh. Where its pods have sidecars, these refuse what comes without a \
              certificate, and all traces are lost. A collector outside of the mesh can be used"

@@ -23,7 +23,7 @@ const SIZES: [(usize, usize); 4] = [(1, 2), (3, 4), (10, 6), (50, 10)];
 
 /// What a start may cost, whatever the number of namespaces: one list or the pages of one for each kind, one
 /// watch, and the questions what the API server serves.
-const MOST_REQUESTS: u64 = 40;
+const MOST_REQUESTS: u64 = 2 * Kind::ALL.len() as u64 + 4;
 const MOST_CONNECTIONS: u64 = 4;
 
 /// How long a source is watched after its first batch: what it corrects comes within a second.
@@ -79,8 +79,9 @@ async fn start(road: &Road, world: &World, directory: TempDir, when: &str) -> (T
     assert!(watcher.removed().is_empty(), "{when}: {:?} were missing for a moment", watcher.removed());
     assert_eq!(watcher.metric("smc_source_synced"), 1, "{when}");
     // On a busy machine a start takes longer, and for so long versions are asked for.
-    let longer = began.elapsed().saturating_sub(AFTERWARDS + USUAL).as_secs();
-    let requests = gate.requests().saturating_sub(VERSIONS_PER_SECOND * longer);
+    let longer = began.elapsed().saturating_sub(AFTERWARDS + USUAL);
+    let begun_seconds = longer.as_secs() + u64::from(longer.subsec_nanos() > 0);
+    let requests = gate.requests().saturating_sub(VERSIONS_PER_SECOND * begun_seconds);
     let cost = Cost { requests, connections: road.relay.accepted() - connected };
     // The next source finds this one's copy.
     watcher.saved("osm-mesh-config").await;
